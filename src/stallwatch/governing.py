@@ -1,0 +1,108 @@
+"""Who is governed: every client (``OpenAIInstrumentor``), or single ones (``guard``).
+
+Both share one set of patches, installed while anybody needs them: ``uninstrument`` takes them away unless guarded
+clients live, ``unguard`` of the last one does unless the process is instrumented.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from opentelemetry.metrics import get_meter
+from opentelemetry.trace import get_tracer
+
+from stallwatch import settings
+from stallwatch.catalogue import SCOPE
+from stallwatch.policy import Policy
+from stallwatch.resolution import Layers
+from stallwatch.runtime import registry
+from stallwatch.sdk.patches import Patches
+from stallwatch.sdk.wiring import Wiring
+from stallwatch.telemetry.metrics import MetricRecorder
+from stallwatch.telemetry.recorder import Recorders
+from stallwatch.telemetry.spans import SpanRecorder
+from stallwatch.version import __version__
+
+__all__ = ["govern_everywhere", "guard", "release_everywhere", "unguard"]
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
+"""The newest released schema whose ``gen_ai`` names are the ones emitted here."""
+
+Client = TypeVar("Client")
+
+_patches = Patches()
+_lock = threading.Lock()
+
+
+def govern_everywhere(layers: Layers, tracer_provider: Any = None, meter_provider: Any = None) -> None:
+    """Govern the calls of every client."""
+    with _lock:
+        recorders = _recorders(tracer_provider, meter_provider)
+        wiring = _wiring_or(lambda: Wiring(layers, recorders, everywhere=True))
+        wiring.layers, wiring.recorders, wiring.everywhere = layers, recorders, True
+        _patches.install(wiring)
+
+
+def release_everywhere() -> None:
+    """Stop governing clients that were not guarded one by one; live streams keep their guards and finish cleanly."""
+    with _lock:
+        wiring = _patches.wiring
+        if wiring is not None:
+            wiring.everywhere = False
+            _remove_if_unused(wiring)
+
+
+def guard(client: Client, *, policy: Policy | None = None) -> Client:
+    """Govern one client, with or without ``instrument()``, and return it.
+
+    The policy counts for the client and for what ``with_options()`` and ``copy()`` make of it, until ``unguard``; it
+    beats rules and environment, and is beaten by ``with stallwatch.policy(...)``. Raises ValueError when ``client`` is
+    not an OpenAI client or ``policy`` not a Policy.
+    """
+    if policy is not None and not isinstance(policy, Policy):
+        raise ValueError(f"policy={policy!r} is not allowed: give a Policy")
+    http = getattr(client, "_client", None)
+    if http is None or not hasattr(client, "_build_request"):
+        raise ValueError(f"client={type(client).__name__} is not allowed: give an OpenAI client object")
+    with _lock:
+        wiring = _wiring_or(lambda: Wiring(settings.load(), _recorders(None, None), everywhere=False))
+        wiring.clients[http] = Policy() if policy is None else policy
+        _patches.install(wiring)
+    return client
+
+
+def unguard(client: Client) -> Client:
+    """Take back ``guard``; a client that was not guarded is left as it is."""
+    with _lock:
+        wiring = _patches.wiring
+        http = getattr(client, "_client", None)
+        if wiring is not None and http is not None:
+            wiring.clients.pop(http, None)
+            _remove_if_unused(wiring)
+    return client
+
+
+def patched() -> list[tuple[type, str]]:
+    """Return what is patched in the SDK now."""
+    return _patches.installed
+
+
+def _wiring_or(make: Callable[[], Wiring]) -> Wiring:
+    return make() if _patches.wiring is None else _patches.wiring
+
+
+def _remove_if_unused(wiring: Wiring) -> None:
+    if not wiring.everywhere and not len(wiring.clients):
+        _patches.remove()
+
+
+def _recorders(tracer_provider: Any, meter_provider: Any) -> Recorders:
+    tracer = get_tracer(SCOPE, __version__, tracer_provider, schema_url=SCHEMA_URL)
+    meter = get_meter(SCOPE, __version__, meter_provider, schema_url=SCHEMA_URL)
+    old = None if _patches.wiring is None else _patches.wiring.recorders.metrics
+    if isinstance(old, MetricRecorder):
+        # Callbacks cannot be taken back from a meter; this one goes quiet.
+        old.active = False
+    return Recorders(SpanRecorder(tracer), MetricRecorder(meter, registry.live))

@@ -1,0 +1,142 @@
+"""From layers of policy to the limits of one call.
+
+Layers, most specific first: call (``with stallwatch.policy``), client (``stallwatch.guard``), rule (by model and
+route), code (``instrument(policy=...)``), environment, built-in. Fields merge one by one; ``ResolvedPolicy.rule`` names
+the most specific layer that set anything, and is what the span shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeVar, cast
+
+from stallwatch.core.phases import Limits
+from stallwatch.core.reasoning import asks_for_hidden_reasoning
+from stallwatch.core.words import Mode
+from stallwatch.policy import DEFAULT, Deadlines, Gaps, Policy, RetryPolicy, Rule
+
+_T = TypeVar("_T", Policy, Deadlines, RetryPolicy)
+
+__all__ = ["BUILT_IN", "HIDDEN_REASONING", "Layers", "ResolvedPolicy", "resolve"]
+
+BUILT_IN = Policy(
+    deadlines=Deadlines(connect=5, first_token=120, thinking=120, idle=120, total=3600),
+    retry=RetryPolicy(max_retries=2),
+    mode=Mode.ENFORCE,
+    progress="content",
+    keepalive_factor=2.0,
+    gaps="all",
+)
+HIDDEN_REASONING = Deadlines(connect=5, first_token=300, thinking=300, idle=120, total=3600)
+"""The built-in deadlines of requests that may think in silence."""
+
+BACKSTOP_FLOOR = 300.0
+BACKSTOP_MARGIN = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """The process-wide layers: what the environment, the code and the rules say."""
+
+    environment: Policy = field(default_factory=Policy)
+    code: Policy = field(default_factory=Policy)
+    rules: Sequence[Rule] = ()
+    backstop: float | None = None
+    """Seconds without activity after which a span is ended; ``None`` derives it from the policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPolicy:
+    """The policy of one call, with nothing left open."""
+
+    limits: Limits
+    mode: Mode
+    gaps: Gaps
+    max_retries: int
+    retries_explicit: bool
+    """Whether anything but the built-in set ``max_retries``."""
+    hidden_reasoning: bool
+    rule: str
+    backstop: float
+
+
+def resolve(
+    layers: Layers,
+    *,
+    model: str | None,
+    base_url: str | None,
+    effort: str | None = None,
+    client: Policy | None = None,
+    calls: Iterable[Policy] = (),
+) -> ResolvedPolicy:
+    """Merge the layers for one call."""
+    named = [("environment", layers.environment), ("code", layers.code)]
+    named += [(f"rule:{rule.name}", rule.policy) for rule in layers.rules if rule.matches(model, base_url)]
+    if client is not None:
+        named.append(("client", client))
+    named += [("call", policy) for policy in calls]
+
+    merged = Policy()
+    deciding = None
+    for name, policy in named:
+        if policy != _NOTHING:
+            deciding = name
+            merged = _merge(merged, policy)
+    hidden = merged.hidden_reasoning
+    if hidden is DEFAULT:
+        hidden = asks_for_hidden_reasoning(model, effort)
+    explicit = merged.retry.max_retries is not DEFAULT
+    built_in = replace(BUILT_IN, deadlines=HIDDEN_REASONING) if hidden else BUILT_IN
+    full = _merge(built_in, merged)
+    rule = deciding or ("hidden_reasoning" if hidden else "default")
+    return _finished(full, hidden=hidden, rule=rule, explicit=explicit, backstop=layers.backstop)
+
+
+def _finished(
+    full: Policy, *, hidden: bool, rule: str, explicit: bool, backstop: float | None
+) -> ResolvedPolicy:
+    limits = Limits(
+        connect=_seconds(full.deadlines.connect),
+        first_token=_seconds(full.deadlines.first_token),
+        thinking=_seconds(full.deadlines.thinking),
+        idle=_seconds(full.deadlines.idle),
+        total=_seconds(full.deadlines.total),
+        keepalive_factor=cast(float, full.keepalive_factor),
+        any_chunk_is_progress=full.progress == "chunk",
+    )
+    longest = limits.longest_silence()
+    derived = max(BACKSTOP_FLOOR, longest + BACKSTOP_MARGIN)
+    return ResolvedPolicy(
+        limits=limits,
+        mode=cast(Mode, full.mode),
+        gaps=cast(Gaps, full.gaps),
+        max_retries=cast(int, full.retry.max_retries),
+        retries_explicit=explicit,
+        hidden_reasoning=hidden,
+        rule=rule,
+        backstop=derived if backstop is None else max(backstop, longest + BACKSTOP_MARGIN),
+    )
+
+
+_NOTHING = Policy()
+
+
+def _seconds(value: object) -> float | None:
+    # Deadlines normalises on construction, and the built-in layer leaves no DEFAULT.
+    return cast("float | None", value)
+
+
+def _merge(under: Policy, over: Policy) -> Policy:
+    merged = _overlay(under, over, skip=("deadlines", "retry"))
+    return replace(
+        merged,
+        deadlines=_overlay(under.deadlines, over.deadlines),
+        retry=_overlay(under.retry, over.retry),
+    )
+
+
+def _overlay(under: _T, over: _T, skip: Sequence[str] = ()) -> _T:
+    names = [item.name for item in fields(over) if item.name not in skip]
+    changes = {name: getattr(over, name) for name in names if getattr(over, name) is not DEFAULT}
+    return replace(under, **changes) if changes else under

@@ -1,0 +1,188 @@
+"""How a blocked synchronous read is ended: the reader bounds itself.
+
+``response.extensions["network_stream"]`` is the very object an HTTP/1.1 connection reads through. Its ``read`` is
+shadowed on that instance for the length of one attempt, with the smaller of the user's timeout and what the deadlines
+leave. The owner thread then wakes by itself and closes by itself: no second thread, no descriptor that could have been
+reused meanwhile, and the end surfaces as a timeout, which cannot look like a clean end of the body.
+
+``close`` is shadowed with it. A close from another thread while a read is blocked would free the descriptor under the
+reader, and the number may be taken by any file or socket opened next; so such a close only shuts the socket down, which
+wakes the reader, and the reader closes. (The bare SDK has this hazard; shadowing cures it.) In a forked child the
+socket belongs to the parent, so there a close never shuts down.
+
+The shadows are removed before the connection goes back to its pool; the instance is then as it was.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+import threading
+from typing import Any
+
+from stallwatch.clock import monotonic
+from stallwatch.core.judging import GRACE, Judge, Judgement
+from stallwatch.runtime.inflight import InFlight
+
+__all__ = ["BoundedReads", "is_readable"]
+
+_FLOOR = 0.001
+"""Seconds; zero would make the socket non-blocking."""
+
+
+class BoundedReads:
+    """The shadow of one network stream, for one attempt of ``run``."""
+
+    __slots__ = ("_close", "_closed", "_closing", "_judge", "_lock", "_read", "_reading", "_run", "_stream")
+
+    def __init__(self, stream: Any, run: InFlight) -> None:
+        self._stream = stream
+        self._run = run
+        self._read = stream.read
+        self._close = stream.close
+        self._judge = Judge()
+        self._lock = threading.Lock()
+        self._reading = 0
+        self._closing = False
+        self._closed = False
+
+    @classmethod
+    def install(cls, stream: Any, run: InFlight) -> BoundedReads | None:
+        """Shadow ``stream`` for ``run``; None when this is not a stream over a socket or cannot be shadowed."""
+        if stream is None or not isinstance(_socket_of(stream), socket.socket):
+            return None
+        present = getattr(getattr(stream, "__dict__", {}).get("read"), "__self__", None)
+        if isinstance(present, cls):
+            present.remove()
+        shadow = cls(stream, run)
+        try:
+            stream.read = shadow.read
+            stream.close = shadow.close
+        except AttributeError:
+            return None
+        run.shadow = shadow
+        run.interrupt = "proven"
+        return shadow
+
+    def remove(self) -> None:
+        """Make the stream what it was, unless it has been shadowed anew."""
+        attributes = self._stream.__dict__
+        for name, ours in (("read", self.read), ("close", self.close)):
+            if attributes.get(name) == ours:
+                del attributes[name]
+
+    def forget(self) -> None:
+        """This is a forked child: hold nobody's lock and never shut the parent's socket down."""
+        self._lock = threading.Lock()
+        self._reading = 0
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read at most until the run's deadline; raises the HTTP library's own errors."""
+        with self._lock:
+            self._reading += 1
+        try:
+            return self._bounded(max_bytes, timeout)
+        finally:
+            with self._lock:
+                self._reading -= 1
+                close_now = self._closing and not self._reading and not self._closed
+                self._closed = self._closed or close_now
+            if close_now:
+                self._close()
+
+    def close(self) -> None:
+        """Close now, or wake the reader and let it close."""
+        with self._lock:
+            if self._reading:
+                self._closing = True
+                wake = not self._run.forgotten
+                if wake:
+                    _shut_down(_socket_of(self._stream))
+                return
+            if self._closed:
+                return
+            self._closed = True
+        self._close()
+
+    def _bounded(self, max_bytes: int, timeout: float | None) -> bytes:
+        grant = 0.0
+        while True:
+            due = self._run.due()
+            if due is None:
+                return self._plain(max_bytes, timeout)
+            now = monotonic()
+            left = due.at - now
+            if left <= 0 and not grant:
+                ruling = self._rule(now, due.at)
+                if ruling is Judgement.STALL:
+                    if self._abort(now):
+                        raise self._timed_out()
+                    continue
+                grant = GRACE if ruling is Judgement.GRANT else _FLOOR
+            mine = max(left, grant, _FLOOR)
+            grant = 0.0
+            if timeout is not None and timeout <= mine:
+                return self._plain(max_bytes, timeout)
+            try:
+                return self._plain(max_bytes, mine)
+            except Exception as error:
+                if type(error).__name__ != "ReadTimeout":
+                    raise
+                # Ours, not the user's: judge it in the next turn.
+                timeout = None if timeout is None else max(timeout - mine, _FLOOR)
+
+    def _plain(self, max_bytes: int, timeout: float | None) -> bytes:
+        data: bytes = self._read(max_bytes, timeout=timeout)
+        return data
+
+    def _rule(self, now: float, due: float) -> Judgement:
+        run = self._run
+        return self._judge.rule(
+            now,
+            due,
+            wait=run.tracker.wait_from or 0.0,
+            received=run.received,
+            readable=is_readable(_socket_of(self._stream)),
+        )
+
+    def _abort(self, now: float) -> bool:
+        found = self._run.tracker.judge(now)
+        return found is not None and self._run.note(found)
+
+    def _timed_out(self) -> Exception:
+        library = sys.modules.get(type(self._stream).__module__.partition(".")[0])
+        kind = getattr(library, "ReadTimeout", TimeoutError)
+        error: Exception = kind("The read operation timed out")
+        return error
+
+
+def _socket_of(stream: Any) -> Any:
+    return stream.get_extra_info("socket")
+
+
+def _shut_down(sock: socket.socket) -> None:
+    try:
+        # The plain method also for TLS: SSLSocket's own would speak the protocol, and block.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    except OSError:
+        # Not connected any more: the reader wakes anyway.
+        pass
+
+
+def is_readable(sock: Any) -> bool:
+    """Tell whether bytes (or an end) lie in the kernel for ``sock``, without reading; False when it cannot be told."""
+    pending = getattr(sock, "pending", None)
+    try:
+        if pending is not None and pending():
+            return True
+        number = sock.fileno()
+        if number < 0:
+            return False
+        if hasattr(select, "poll"):
+            poll = select.poll()
+            poll.register(number, select.POLLIN)
+            return bool(poll.poll(0))
+        return bool(select.select([number], [], [], 0)[0])
+    except (AttributeError, OSError, ValueError):
+        return False

@@ -1,0 +1,55 @@
+"""The streams open in this process.
+
+Kept for what is observed at collection, for the sweep, for the backstop and for the ends of the process. A run stays
+here from its start to its end and holds nothing of the user's, so being listed keeps no stream alive. A forked child
+forgets its parent's runs: their sockets are shared, and firing or closing for the parent would break it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stallwatch.runtime.inflight import InFlight
+
+__all__ = ["add", "discard", "live"]
+
+_live: dict[int, InFlight] = {}
+_state = {"exit_hook": False}
+
+
+def add(run: InFlight) -> None:
+    """List a run that has started."""
+    if not _state["exit_hook"]:
+        # Registered with the first run, hence after the telemetry SDK's own hook and run before it: the last spans
+        # are still exported.
+        _state["exit_hook"] = True
+        atexit.register(_end_all)
+    _live[id(run)] = run
+
+
+def discard(run: InFlight) -> None:
+    """Drop a run that has ended."""
+    _live.pop(id(run), None)
+
+
+def live() -> list[InFlight]:
+    """Return the runs open now."""
+    return list(_live.values())
+
+
+def _end_all() -> None:
+    for run in live():
+        run.end_by_sweep()
+
+
+def _forget_all() -> None:
+    for run in live():
+        run.forget()
+    _live.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

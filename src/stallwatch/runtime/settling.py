@@ -1,0 +1,52 @@
+"""How a wait that did not end in a chunk is told: by the recorded reason, never by what surfaced.
+
+The same interrupt comes out as a protocol error, a read error, a read timeout, a connection error or even a clean end
+of the body, depending on transport and framing. So the record made before the interrupt decides; without a record the
+error is not ours and is handed on as the very object it is.
+"""
+
+from __future__ import annotations
+
+from stallwatch.core.phases import Stall, Whole
+from stallwatch.core.words import Outcome
+from stallwatch.errors import StreamTimeoutError
+from stallwatch.runtime.inflight import InFlight
+
+__all__ = ["cause_of", "settle"]
+
+
+def settle(run: InFlight, error: BaseException) -> BaseException | None:
+    """End ``run`` for what surfaced; return what to raise, or None when the stream shall end quietly."""
+    pending = run.pending
+    if isinstance(error, GeneratorExit):
+        run.end(Outcome.CLOSED_EARLY)
+        return error
+    if not isinstance(error, (Exception, StopIteration)):
+        # KeyboardInterrupt, SystemExit, a task cancel of any kind: the user's, and it wins over any record.
+        run.end(Outcome.CANCELLED)
+        return error
+    if isinstance(pending, Whole):
+        run.end_of_body()
+        return None
+    if isinstance(error, StreamTimeoutError):
+        # Raised by a seam below, between attempts.
+        run.end(Outcome.STALLED, error)
+        return error
+    if isinstance(pending, Stall):
+        ours = run.timeout_error(pending)
+        run.end(Outcome.STALLED, ours)
+        return ours
+    if run.closed and not run.orphaned:
+        # The user closed the response under this wait, from elsewhere.
+        run.end_by_close(cancelled=False)
+        return error
+    run.end(Outcome.FAILED, error)
+    return error
+
+
+def cause_of(surfaced: BaseException) -> BaseException | None:
+    """Return what our own error is raised from: what surfaced, unless that says nothing."""
+    return surfaced if isinstance(surfaced, Exception) and not isinstance(surfaced, _ENDS) else None
+
+
+_ENDS = (StopIteration, StopAsyncIteration)

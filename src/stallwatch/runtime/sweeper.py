@@ -1,0 +1,113 @@
+"""The one helper thread: it ends what nobody ends.
+
+* *Orphans.* Finalisers may run in any thread and inside any code, a lock of the telemetry SDK included, so they only
+  put the run on the inbox (``SimpleQueue.put`` is safe there). The sweep closes what was left open and ends the span
+  with the time of last activity.
+* *Backstop.* A span without any activity for the backstop's time is ended; nothing is aborted, and if the stream ends
+  later the metrics still tell the truth.
+
+The thread starts with the first stream, ends itself when no stream has been open for ``LINGER`` seconds, and is
+forgotten by a forked child. Nothing on a hot path waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+
+from stallwatch.clock import monotonic
+from stallwatch.runtime import registry
+from stallwatch.runtime.inflight import InFlight
+
+__all__ = ["ensure_running", "orphan"]
+
+LINGER = 1.0
+_LONGEST_SLEEP = 5.0
+
+Closer = Callable[[], None]
+
+
+class _Sweeper:
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[tuple[InFlight, Closer | None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ensure_running(self) -> None:
+        if self._thread is not None:
+            return
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="stallwatch-sweeper", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        idle_since: float | None = None
+        while True:
+            try:
+                item = self.inbox.get(timeout=self._next_look(idle_since))
+            except queue.Empty:
+                item = None
+            if item is not None:
+                _sweep(*item)
+            now = monotonic()
+            _end_silent_spans(now)
+            if registry.live() or not self.inbox.empty():
+                idle_since = None
+            elif idle_since is None:
+                idle_since = now
+            elif now - idle_since >= LINGER and self._retire():
+                return
+
+    def _next_look(self, idle_since: float | None) -> float:
+        if idle_since is not None:
+            return LINGER / 4
+        now = monotonic()
+        waits = [run.tracker.last_activity + run.policy.backstop - now for run in registry.live() if not run.backstopped]
+        return min(max(min(waits, default=LINGER / 4), 0.01), _LONGEST_SLEEP)
+
+    def _retire(self) -> bool:
+        with self._lock:
+            if registry.live() or not self.inbox.empty():
+                return False
+            self._thread = None
+            return True
+
+
+def _sweep(run: InFlight, close: Closer | None) -> None:
+    if close is not None:
+        try:
+            close()
+        except Exception:  # noqa: S110 - closing what nobody holds: there is no one to tell
+            pass
+    run.end_by_sweep()
+
+
+def _end_silent_spans(now: float) -> None:
+    for run in registry.live():
+        if not run.backstopped and now - run.tracker.last_activity >= run.policy.backstop:
+            run.backstopped = True
+            run.recorders.backstop(run, now)
+
+
+_state = {"sweeper": _Sweeper()}
+
+
+def ensure_running() -> None:
+    """Start the thread if it does not run; cheap when it does."""
+    _state["sweeper"].ensure_running()
+
+
+def orphan(run: InFlight, close: Closer | None) -> None:
+    """Hand over a run nobody holds any more; ``close`` releases its connection. Safe in finalisers."""
+    _state["sweeper"].inbox.put((run, close))
+
+
+def _forget() -> None:
+    _state["sweeper"] = _Sweeper()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,125 @@
+"""One lazily re-armed timer per event loop, for all waits on it.
+
+A heap of (instant, sequence, weak waiter). The loop's timer is set only when an earlier instant is pushed; a wait that
+restarts before its entry comes up costs nothing, the entry is pushed back when it is looked at. Entries of waiters that
+ended are dropped when they come up, and all at once when they outnumber the living.
+
+The watch must not hold its loop: it is the value of a weak-keyed map whose key is the loop. So no timer handle is kept;
+a timer that is no longer wanted finds nothing due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import weakref
+from contextvars import Context
+from typing import Protocol
+
+from stallwatch.clock import monotonic
+
+__all__ = ["Watch", "Watched", "watch_of"]
+
+_EARLY = 0.0005
+"""Seconds; some loops fire that much too early, and re-arming for less would spin."""
+
+_EMPTY_BEFORE_COMPACTING = 64
+
+
+class Watched(Protocol):
+    """Somebody whose wait may come due."""
+
+    armed: float | None
+    """The instant of the entry that counts, kept by the watch."""
+
+    def on_due(self, now: float) -> float | None:
+        """Act on the wait if it is due; return when to look again (0: in the loop's next turn), None for never."""
+        ...
+
+
+class Watch:
+    """The timer of one loop."""
+
+    __slots__ = ("__weakref__", "_dead", "_heap", "_next", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, weakref.ref[Watched]]] = []
+        self._next: float | None = None
+        self._sequence = itertools.count()
+        self._dead = 0
+
+    def arm(self, who: Watched, at: float) -> None:
+        """Make sure that ``who`` is asked at ``at`` or a little later."""
+        if who.armed is not None:
+            if who.armed <= at:
+                return
+            self._dead += 1
+        who.armed = at
+        heapq.heappush(self._heap, (at, next(self._sequence), weakref.ref(who)))
+        self._set_timer(at)
+
+    def disarm(self, who: Watched) -> None:
+        """Forget ``who``; its entry goes when it comes up, or earlier."""
+        if who.armed is None:
+            return
+        who.armed = None
+        self._dead += 1
+        if self._dead > _EMPTY_BEFORE_COMPACTING and self._dead * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if _counts(entry)]
+            heapq.heapify(self._heap)
+            self._dead = 0
+
+    def _set_timer(self, at: float) -> None:
+        if self._next is not None and self._next <= at:
+            return
+        self._next = at
+        # An empty context: by default the callback would run in that of whichever request armed it.
+        asyncio.get_running_loop().call_later(max(at - monotonic(), 0.0), self._fire, context=Context())
+
+    def _fire(self) -> None:
+        self._next = None
+        now = monotonic()
+        soon: list[Watched] = []
+        while self._heap and self._heap[0][0] <= now + _EARLY:
+            entry = heapq.heappop(self._heap)
+            who = entry[2]()
+            if who is None or who.armed != entry[0]:
+                self._dead = max(self._dead - 1, 0)
+                continue
+            who.armed = None
+            again = who.on_due(now)
+            if again == 0:
+                soon.append(who)
+            elif again is not None:
+                self.arm(who, again)
+        for who in soon:
+            # In the loop's next turn, when the reader has had its own.
+            asyncio.get_running_loop().call_soon(self._look, who, context=Context())
+        if self._heap:
+            self._set_timer(self._heap[0][0])
+
+    def _look(self, who: Watched) -> None:
+        if who.armed is not None:
+            return
+        again = who.on_due(monotonic())
+        if again == 0:
+            asyncio.get_running_loop().call_soon(self._look, who, context=Context())
+        elif again is not None:
+            self.arm(who, again)
+
+
+def _counts(entry: tuple[float, int, weakref.ref[Watched]]) -> bool:
+    who = entry[2]()
+    return who is not None and who.armed == entry[0]
+
+
+_watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = weakref.WeakKeyDictionary()
+
+
+def watch_of(loop: asyncio.AbstractEventLoop) -> Watch:
+    """Return the watch of a loop."""
+    found = _watches.get(loop)
+    if found is None:
+        found = _watches[loop] = Watch()
+    return found

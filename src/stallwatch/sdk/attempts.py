@@ -1,0 +1,159 @@
+"""One HTTP request of a run: its marks on the request, and the watch over it before its headers.
+
+``extensions`` is the one place that survives from the SDK's request into the HTTP library and on to
+``response.request``; the run travels there. The SDK's per-request timeout is tightened, never loosened. The library's
+public ``trace`` extension tells when a connection is opened and when headers are awaited: in the synchronous case the
+stream is then shadowed (see ``runtime.interrupt``), because a read timeout counts from one ``recv`` to the next and
+would let dripping bytes go on for ever.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from stallwatch.clock import monotonic
+from stallwatch.core.phases import Stall
+from stallwatch.core.words import Mode, Phase
+from stallwatch.runtime.async_guard import TaskWaiter
+from stallwatch.runtime.inflight import InFlight
+from stallwatch.runtime.interrupt import BoundedReads
+
+__all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "run_of"]
+
+EXTENSION = "stallwatch"
+
+_EARLY = 0.005
+"""Seconds; a transport may report a timeout that much before our clock has reached it."""
+
+
+def run_of(request: Any) -> InFlight | None:
+    """Return the run a request belongs to."""
+    extensions = getattr(request, "extensions", None)
+    run = extensions.get(EXTENSION) if isinstance(extensions, dict) else None
+    return run if isinstance(run, InFlight) else None
+
+
+def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -> None:
+    """Mark ``request`` as the next attempt of ``run`` and bound it."""
+    now = monotonic()
+    run.tracker.on_attempt(now)
+    run.pending = None
+    run.request = request
+    extensions = request.extensions
+    extensions[EXTENSION] = run
+    if run.policy.mode is Mode.OFF:
+        return
+    if run.policy.mode is Mode.ENFORCE:
+        _tighten(run, extensions.get("timeout"), now, multiplexed=_multiplexes(client))
+    theirs = extensions.get("trace")
+    extensions["trace"] = _async_trace(run, theirs) if is_async else _sync_trace(run, client, theirs)
+    _look_ahead(run)
+
+
+def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> None:
+    if not isinstance(timeout, dict):
+        return
+    limits = run.policy.limits
+    due = run.tracker.due()
+    left = None if due is None else max(due.at - now, 0.001)
+    for name, limit in (("connect", _smaller(limits.connect, left)), ("pool", left), ("write", left), ("read", left)):
+        # On HTTP/2 one stream's read timeout kills its neighbours on the connection.
+        if not (multiplexed and name in ("read", "write")):
+            timeout[name] = _smaller(timeout.get(name), limit)
+
+
+def _smaller(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _multiplexes(client: Any) -> bool:
+    http = getattr(client, "_client", None)
+    pool = getattr(getattr(http, "_transport", None), "_pool", None)
+    return bool(getattr(pool, "_http2", False))
+
+
+def note_transport_timeout(run: InFlight, error: BaseException | None) -> None:
+    """If ``error`` is the transport's timeout at one of our deadlines, record the stall it stands for."""
+    if run.pending is not None or error is None or "Timeout" not in type(error).__name__:
+        return
+    found = run.tracker.judge(monotonic() + _EARLY)
+    if isinstance(found, Stall):
+        run.note(found)
+
+
+def _look_ahead(run: InFlight) -> None:
+    if isinstance(run.waiter, TaskWaiter):
+        run.waiter.look_ahead()
+
+
+def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
+    """Follow the connection: ``connection.connect_tcp.started`` and so on."""
+    component, _, event = name.partition(".")
+    if event == "connect_tcp.started" or event == "connect_unix_socket.started":
+        run.tracker.on_connecting(monotonic())
+        _look_ahead(run)
+    elif event.endswith("start_tls.started"):
+        _shorten(run, info)
+    elif event == "send_request_headers.started" and component != "proxy":
+        run.tracker.on_connected(monotonic())
+        _look_ahead(run)
+    elif event.endswith(".failed"):
+        note_transport_timeout(run, info.get("exception"))
+
+
+def _shorten(run: InFlight, info: dict[str, Any]) -> None:
+    """TLS gets what TCP left: the library would grant it the connect timeout once more."""
+    due = run.due()
+    if run.policy.mode is Mode.ENFORCE and due is not None and due.phase is Phase.CONNECT and "timeout" in info:
+        info["timeout"] = _smaller(info["timeout"], max(due.at - monotonic(), 0.001))
+
+
+def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+    # Weak: the run is listed while its stream is open, and must not keep a dropped client from closing.
+    owner = weakref.ref(client)
+
+    def trace(name: str, info: dict[str, Any]) -> None:
+        try:
+            _on_event(run, name, info)
+            if name == "http11.receive_response_headers.started":
+                BoundedReads.install(_stream_of(owner(), run.request), run)
+            elif name == "http11.response_closed.started" and run.shadow is not None:
+                run.shadow.remove()
+        except Exception:  # noqa: S110 - the transport must not feel us
+            pass
+        if theirs is not None:
+            theirs(name, info)
+
+    return trace
+
+
+def _async_trace(run: InFlight, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+    async def trace(name: str, info: dict[str, Any]) -> None:
+        try:
+            _on_event(run, name, info)
+        except Exception:  # noqa: S110 - the transport must not feel us
+            pass
+        if theirs is not None:
+            await theirs(name, info)
+
+    return trace
+
+
+def _stream_of(client: Any, request: Any) -> Any:
+    """Return the network stream that serves ``request``, found by its identity in the pool; None when it is not there.
+
+    Private names, hence only an improvement: it bounds headers and unstreamed bodies that drip.
+    """
+    http = client._client
+    pool = http._transport_for_url(request.url)._pool
+    for entry in list(pool._requests):
+        if entry.request.extensions.get(EXTENSION) is request.extensions.get(EXTENSION):
+            connection = entry.connection
+            while getattr(connection, "_connection", None) is not None:
+                connection = connection._connection
+            return getattr(connection, "_network_stream", None)
+    return None

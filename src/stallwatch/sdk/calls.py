@@ -1,0 +1,206 @@
+"""One call through the SDK's ``request``: open the run, let the SDK work, hand over or end.
+
+A response whose body is still open when ``request`` returns is handed over: the byte seam is in place since
+``_process_response``, the event seam since the ``Stream`` was built, and from then on the run ends where the body
+does. Everything else ends here. The span is current while the SDK sends, so that spans of the HTTP client nest in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from stallwatch.clock import monotonic
+from stallwatch.core.words import Mode
+from stallwatch.policy import call_policies
+from stallwatch.resolution import resolve
+from stallwatch.runtime import registry, sweeper
+from stallwatch.runtime.async_guard import AsyncGuard, TaskWaiter, waiter_of
+from stallwatch.runtime.bytestream import guarded_bytes
+from stallwatch.runtime.inflight import InFlight
+from stallwatch.runtime.interrupt import BoundedReads
+from stallwatch.runtime.settling import cause_of, settle
+from stallwatch.runtime.sync_guard import SyncGuard
+from stallwatch.sdk.attempts import note_transport_timeout, run_of
+from stallwatch.sdk.chunks import Reader, read_whole
+from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
+from stallwatch.sdk.wiring import Wiring
+
+__all__ = ["attach_bytes", "attach_events", "call_async", "call_sync", "current_run", "open_run"]
+
+_current: ContextVar[InFlight | None] = ContextVar("stallwatch_current_run", default=None)
+
+
+def current_run() -> InFlight | None:
+    """Return the run whose ``request`` is being executed here."""
+    return _current.get()
+
+
+def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFlight | None:
+    """Open the run of a call, or return None when this client is not governed or the policy is off."""
+    client_policy = wiring.policy_of(client)
+    if client_policy is None and not wiring.everywhere:
+        return None
+    call = call_of(client, options, stream=stream)
+    policy = resolve(
+        wiring.layers,
+        model=call.model,
+        base_url=base_url_of(client),
+        effort=effort_of(options),
+        client=client_policy,
+        calls=call_policies(),
+    )
+    if policy.mode is Mode.OFF:
+        return None
+    return InFlight(call, policy, wiring.recorders, choices_of(options))
+
+
+def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
+    """Perform a synchronous call as ``run``."""
+    token, active = _current.set(run), run.recorders.activate(run)
+    try:
+        result = send()
+    except BaseException as error:
+        note_transport_timeout(run, error.__cause__)
+        raised = settle(run, error) or error
+        if raised is error:
+            raise
+        raise raised from cause_of(error)
+    finally:
+        run.recorders.deactivate(active)
+        _current.reset(token)
+    _hand_over(run, result)
+    return result
+
+
+async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
+    """Perform an asynchronous call as ``run``."""
+    token, active = _current.set(run), run.recorders.activate(run)
+    waiter = waiter_of(run)
+    waiter.before_headers = True
+    try:
+        result = await waiter.watched(_noting(run, send))
+    finally:
+        waiter.headers_are_in()
+        run.recorders.deactivate(active)
+        _current.reset(token)
+        if run.ended:
+            waiter.stop()
+    _hand_over(run, result)
+    return result
+
+
+async def _noting(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await send()
+    except Exception as error:
+        note_transport_timeout(run, error.__cause__)
+        raise
+
+
+def _hand_over(run: InFlight, result: Any) -> None:
+    """The SDK's ``request`` returned: the caller waits no more, until it reads."""
+    if run.ended:
+        return
+    if run.source is None:
+        run.reader = _read_result(result)
+        run.end_of_body()
+        if isinstance(run.waiter, TaskWaiter):
+            run.waiter.stop()
+        return
+    run.tracker.on_pause(monotonic())
+    registry.add(run)
+    sweeper.ensure_running()
+
+
+def _read_result(result: Any) -> Reader | None:
+    try:
+        raw = getattr(result, "http_response", None)
+        return read_whole(result if raw is None else raw.json())
+    except Exception:
+        return None
+
+
+def attach_bytes(response: Any) -> None:
+    """Put the byte seam under ``response``, whose body is still open, and bound its reads."""
+    run = run_of(getattr(response, "request", None))
+    if run is None or run.ended or response.is_closed or response.is_stream_consumed:
+        return
+    headers = response.headers
+    run.request_id = headers.get("x-request-id")
+    kind = headers.get("content-type", "")
+    inner = response.stream
+    proxy = guarded_bytes(inner, run, event_stream=kind.startswith("text/event-stream"))
+    if proxy is None:
+        return
+    response.stream = proxy
+    run.source = getattr(inner, "_stream", inner)
+    _bound_reads(run, response)
+    _watch_owner(run, response, close=True)
+
+
+def _bound_reads(run: InFlight, response: Any) -> None:
+    extensions = response.extensions
+    network = extensions.get("network_stream")
+    http1 = extensions.get("http_version", b"HTTP/1.1").startswith(b"HTTP/1")
+    if isinstance(run.waiter, TaskWaiter):
+        run.waiter.socket = None if network is None else network.get_extra_info("socket")
+        run.interrupt = "proven" if http1 and network is not None else "unproven"
+        return
+    if http1 and run.shadow is None:
+        BoundedReads.install(network, run)
+    if run.shadow is None and http1:
+        _rely_on_read_timeout(run, response)
+
+
+def _rely_on_read_timeout(run: InFlight, response: Any) -> None:
+    """Nothing to shadow: the transport's own read timeout, read anew when the body starts, is the last line."""
+    limits = run.policy.limits
+    silences = [limit for limit in (limits.first_token, limits.thinking, limits.idle) if limit is not None]
+    timeout = response.request.extensions.get("timeout")
+    if run.policy.mode is Mode.ENFORCE and silences and isinstance(timeout, dict):
+        present = timeout.get("read")
+        timeout["read"] = max(silences) if present is None else min(present, max(silences))
+
+
+def attach_events(stream: Any, *, is_async: bool) -> None:
+    """Put the event seam into a ``Stream`` the SDK has just built."""
+    run = run_of(getattr(stream.response, "request", None))
+    if run is None or run.ended:
+        return
+    reader = Reader()
+    run.reader = reader
+    run.has_events = True
+    kind = AsyncGuard if is_async else SyncGuard
+    stream._iterator = kind(stream._iterator, run, reader)
+    _watch_owner(run, stream, close=False)
+
+
+def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
+    """Notice when nobody holds ``owner`` any more. The callbacks may run inside a collection: they only enqueue."""
+
+    def gone(_: object) -> None:
+        run.orphaned = True
+        if close and not run.ended:
+            sweeper.orphan(run, _closer(run))
+
+    # The run keeps the reference: a weak reference that is itself garbage never calls back.
+    run.owners = (*run.owners, weakref.ref(owner, gone))
+
+
+def _closer(run: InFlight) -> Callable[[], None] | None:
+    source, waiter = run.source, run.waiter
+    if isinstance(waiter, TaskWaiter):
+        return None if waiter.loop is None else partial(_close_on_loop, source, waiter.loop)
+    close = getattr(source, "close", None)
+    return close if callable(close) else None
+
+
+def _close_on_loop(source: Any, home: weakref.ref[asyncio.AbstractEventLoop]) -> None:
+    loop = home()
+    if loop is not None and not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.create_task(source.aclose()))

@@ -1,0 +1,229 @@
+"""The SDK's chunk objects, read cheaply and without trust.
+
+The common case (one choice, content, nothing else) is decided by four attribute reads. Everything else is scanned in
+full, unknown fields included. Missing names are never probed with ``getattr``: pydantic raises and catches inside,
+which costs more than the rest of the guard. Responses events go by their type string; the class is arbitrary for types
+the SDK does not know. What telemetry wants of the response (id, model, usage) is picked up on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stallwatch.core.chunks import (
+    FINISH,
+    HEARTBEAT,
+    OUTPUT_UNKNOWN,
+    TERMINAL_EVENTS,
+    USAGE,
+    VISIBLE,
+    ChunkFacts,
+    delta_facts,
+    event_facts,
+    merge_facts,
+)
+from stallwatch.telemetry.recorder import Usage
+
+__all__ = ["Reader", "Response", "read_whole"]
+
+_EMPTY: Mapping[str, Any] = {}
+_CHOICE_FRAME = frozenset({"index", "finish_reason", "logprobs", "delta", "content_filter_results", "content_filter_offsets"})
+
+
+class Response:
+    """What was learned from a response."""
+
+    __slots__ = ("_reasons", "code", "fingerprint", "id", "model", "service_tier", "usage")
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self.model: str | None = None
+        self.usage = Usage()
+        self.service_tier: str | None = None
+        self.fingerprint: str | None = None
+        self.code: str | None = None
+        self._reasons: dict[int, str] | None = None
+
+    def note_choice(self, index: int, reason: str | None) -> bool:
+        """Remember a choice; True when it has just been finished."""
+        if self._reasons is None:
+            self._reasons = {}
+        if reason is None or index in self._reasons:
+            return False
+        self._reasons[index] = reason
+        return True
+
+    def finish_reasons(self, choices: int) -> list[str] | None:
+        """Return one reason per choice; ``error`` stands where none came."""
+        if self._reasons is None:
+            return None
+        return [self._reasons.get(index, "error") for index in range(max(choices, len(self._reasons)))]
+
+    def note_identity(self, fields: Mapping[str, Any]) -> None:
+        """Remember id, model, tier and fingerprint; an empty value never replaces a known one."""
+        self.id = _text(fields.get("id")) or self.id
+        self.model = _text(fields.get("model")) or self.model
+        self.service_tier = _text(fields.get("service_tier")) or self.service_tier
+        self.fingerprint = _text(fields.get("system_fingerprint")) or self.fingerprint
+
+    def note_usage(self, usage: object) -> bool:
+        """Remember the newest usage snapshot; True when a counter has risen."""
+        fields = _fields(usage)
+        if not fields:
+            return False
+        known = self.usage
+        before = (known.input, known.output, known.reasoning)
+        known.input = _count(fields, "prompt_tokens", "input_tokens", known.input)
+        known.output = _count(fields, "completion_tokens", "output_tokens", known.output)
+        inputs = _fields(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
+        outputs = _fields(fields.get("completion_tokens_details") or fields.get("output_tokens_details"))
+        known.cache_read = _count(inputs, "cached_tokens", "cached_tokens", known.cache_read)
+        known.reasoning = _count(outputs, "reasoning_tokens", "reasoning_tokens", known.reasoning)
+        after = (known.input, known.output, known.reasoning)
+        return any((new or 0) > (old or 0) for old, new in zip(before, after, strict=True))
+
+
+class Reader:
+    """Reads the chunks of one stream."""
+
+    __slots__ = ("_kind", "response")
+
+    def __init__(self) -> None:
+        self.response = Response()
+        self._kind: str | None = None
+
+    def facts(self, chunk: Any) -> ChunkFacts:
+        """Return what ``chunk`` means."""
+        fields = getattr(chunk, "__dict__", None)
+        if fields is None:
+            return OUTPUT_UNKNOWN
+        if "choices" in fields:
+            return self._completion(chunk, fields)
+        kind = fields.get("type")
+        if isinstance(kind, str):
+            return self._event(kind, fields)
+        data = fields.get("data")
+        if isinstance(fields.get("event"), str) and data is not None:
+            return OUTPUT_UNKNOWN
+        return self._unframed(fields)
+
+    def _completion(self, chunk: Any, fields: dict[str, Any]) -> ChunkFacts:
+        self._kind = "completion"
+        response, choices = self.response, fields["choices"]
+        if response.model is None or response.id is None:
+            response.note_identity(_with_extra(chunk, fields))
+        usage = fields.get("usage")
+        if choices and len(choices) == 1 and usage is None:
+            choice = choices[0].__dict__
+            delta = choice.get("delta")
+            if choice.get("finish_reason") is None and delta is not None and delta.__dict__.get("content"):
+                response.note_choice(choice.get("index") or 0, None)
+                return VISIBLE
+        return self._completion_in_full(chunk, fields, choices or (), usage)
+
+    def _completion_in_full(self, chunk: Any, fields: dict[str, Any], choices: Iterable[Any], usage: Any) -> ChunkFacts:
+        response = self.response
+        best, finishes = HEARTBEAT, 0
+        for position, choice in enumerate(choices):
+            frame = _fields(choice)
+            index = frame.get("index")
+            reason = _text(frame.get("finish_reason"))
+            finishes += response.note_choice(index if isinstance(index, int) else position, reason)
+            delta = frame.get("delta")
+            # A legacy completion has its output in the choice itself.
+            entries = _fields(delta) if delta is not None else {k: v for k, v in frame.items() if k not in _CHOICE_FRAME}
+            best = merge_facts(best, delta_facts(entries.items()))
+        if response.note_usage(usage) and not best.progress:
+            best = USAGE
+        if _fields(chunk).get("error"):
+            best = merge_facts(best, OUTPUT_UNKNOWN)
+        response.note_identity(_with_extra(chunk, fields))
+        if finishes:
+            return ChunkFacts(
+                name=FINISH.name,
+                progress=True,
+                output=best.output,
+                visible=best.visible or not best.output,
+                finishes=finishes,
+            )
+        return best
+
+    def _event(self, kind: str, fields: Mapping[str, Any]) -> ChunkFacts:
+        self._kind = "responses" if kind.startswith("response.") else self._kind
+        response = fields.get("response")
+        if response is not None:
+            self._note_response(kind, response)
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            return event_facts(kind, _text(_fields(fields.get("item")).get("type")))
+        if kind == "error":
+            self.response.code = _text(fields.get("code")) or "error"
+        return event_facts(kind)
+
+    def _note_response(self, kind: str, response: Any) -> None:
+        fields = _fields(response)
+        known = self.response
+        known.note_identity(fields)
+        known.note_usage(fields.get("usage"))
+        if kind in TERMINAL_EVENTS:
+            reason = {"response.completed": "stop", "response.incomplete": "length"}.get(kind, "error")
+            known.note_choice(0, reason)
+            if kind == "response.failed":
+                known.code = _text(_fields(fields.get("error")).get("code")) or "response.failed"
+
+    def _unframed(self, fields: Mapping[str, Any]) -> ChunkFacts:
+        return OUTPUT_UNKNOWN if any(fields.values()) else HEARTBEAT
+
+    def ended_whole(self, tail: bytes) -> bool:
+        """Tell whether a body that ended with ``tail`` was complete: only these two protocols have an end mark."""
+        if self._kind == "completion":
+            return b"[DONE]" in tail[-64:]
+        return self._kind is None or (self._kind == "responses" and b"[DONE]" in tail[-64:])
+
+    def failure(self) -> str | None:
+        """Return the code with which the response reported its own failure."""
+        return self.response.code
+
+
+def read_whole(result: Any) -> Reader:
+    """Read a complete, non-streamed response object (or its JSON)."""
+    reader = Reader()
+    response = reader.response
+    fields = _fields(result)
+    response.note_identity(fields)
+    response.note_usage(fields.get("usage"))
+    choices = fields.get("choices")
+    if isinstance(choices, list):
+        for position, choice in enumerate(choices):
+            frame = _fields(choice)
+            response.note_choice(position, _text(frame.get("finish_reason")))
+    elif fields.get("object") == "response":
+        response.note_choice(0, {"completed": "stop", "incomplete": "length"}.get(str(fields.get("status")), "error"))
+    return reader
+
+
+def _fields(value: object) -> Mapping[str, Any]:
+    """Return the fields of a model or mapping, vendor extras included."""
+    if value is None:
+        return _EMPTY
+    if isinstance(value, Mapping):
+        return value
+    own = getattr(value, "__dict__", None)
+    return _EMPTY if own is None else _with_extra(value, own)
+
+
+def _with_extra(value: object, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    # pydantic 1 keeps extras among the fields, and lacks the attribute.
+    extra = getattr(value, "__pydantic_extra__", None)
+    return {**own, **extra} if extra else own
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _count(fields: Mapping[str, Any], name: str, other: str, known: int | None) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        value = fields.get(other)
+    return value if isinstance(value, int) and not isinstance(value, bool) else known

@@ -1,0 +1,182 @@
+"""Where stallwatch attaches to the SDK, and how it lets go again.
+
+The seams are the client's choke points, the same in every supported release: ``request`` (a run), ``_build_request``
+(an attempt), ``_calculate_retry_timeout`` (the pause before the next), ``_process_response`` (the byte seam) and the
+stream classes' ``__init__`` (the event seam). Nothing users hold is wrapped. A seam that a release lacks switches its
+feature off with one warning. When the patches are removed each attribute is the original again, or what another tool
+has put over it; a patch buried under another tool's becomes a plain pass-through.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import openai._base_client as base
+import openai._streaming as streaming
+from wrapt import FunctionWrapper
+
+from stallwatch.clock import monotonic
+from stallwatch.core.phases import Stall
+from stallwatch.core.words import Mode, Phase
+from stallwatch.runtime.inflight import InFlight
+from stallwatch.sdk.attempts import begin_attempt, note_transport_timeout
+from stallwatch.sdk.calls import attach_bytes, attach_events, call_async, call_sync, current_run, open_run
+from stallwatch.sdk.wiring import Wiring
+
+__all__ = ["Patches"]
+
+log = logging.getLogger("stallwatch")
+
+Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Patches:
+    """The patches of this process; ``install`` and ``remove`` may be called any number of times."""
+
+    def __init__(self) -> None:
+        self._installed: list[tuple[type, str, Any, Any]] = []
+        self._active = False
+        self.wiring: Wiring | None = None
+
+    @property
+    def installed(self) -> list[tuple[type, str]]:
+        """The patched attributes."""
+        return [(owner, name) for owner, name, _, _ in self._installed]
+
+    def install(self, wiring: Wiring) -> None:
+        """Attach, or attach with other wiring."""
+        self.wiring = wiring
+        if self._active:
+            return
+        self._active = True
+        for owner, name, wrapper in self._seams():
+            self._patch(owner, name, wrapper)
+
+    def remove(self) -> None:
+        """Let go: restore what is still ours, and pass through where somebody patched over it."""
+        self._active = False
+        for owner, name, original, ours in reversed(self._installed):
+            if owner.__dict__.get(name) is ours:
+                setattr(owner, name, original)
+        self._installed.clear()
+
+    def _seams(self) -> list[tuple[type, str, Wrapper]]:
+        return [
+            (base.SyncAPIClient, "request", self._request),
+            (base.AsyncAPIClient, "request", self._request_async),
+            (base.BaseClient, "_build_request", self._build_request),
+            (base.BaseClient, "_calculate_retry_timeout", self._calculate_retry_timeout),
+            (base.SyncAPIClient, "_process_response", self._process_response),
+            (base.AsyncAPIClient, "_process_response", self._process_response),
+            (streaming.Stream, "__init__", self._stream_init),
+            (streaming.AsyncStream, "__init__", self._async_stream_init),
+        ]
+
+    def _patch(self, owner: type, name: str, wrapper: Wrapper) -> None:
+        original = owner.__dict__.get(name)
+        if original is None:
+            log.warning("%s.%s is missing in this openai release: what rides on it is off", owner.__name__, name)
+            return
+        ours = FunctionWrapper(original, wrapper, enabled=lambda: self._active)
+        setattr(owner, name, ours)
+        self._installed.append((owner, name, original, ours))
+
+    # The wrappers
+
+    def _open(self, client: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[InFlight | None, Any, Any]:
+        try:
+            options = args[1] if len(args) > 1 else kwargs["options"]
+            wiring = self.wiring
+            run = None if wiring is None else open_run(wiring, client, options, stream=bool(kwargs.get("stream")))
+            if run is not None:
+                args, kwargs = _with_fewer_retries(run, client, options, args, kwargs)
+        except Exception as error:
+            log.warning("a call goes on unguarded: %s", type(error).__name__, exc_info=error)
+            run = None
+        return run, args, kwargs
+
+    def _request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        run, args, kwargs = self._open(client, args, kwargs)
+        if run is None:
+            return wrapped(*args, **kwargs)
+        return call_sync(run, lambda: wrapped(*args, **kwargs))
+
+    async def _request_async(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        run, args, kwargs = self._open(client, args, kwargs)
+        if run is None:
+            return await wrapped(*args, **kwargs)
+        return await call_async(run, lambda: wrapped(*args, **kwargs))
+
+    def _build_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        request = wrapped(*args, **kwargs)
+        run = current_run()
+        if run is not None:
+            _raise_if_total_spent(run)
+            try:
+                begin_attempt(run, client, request, is_async=isinstance(client, base.AsyncAPIClient))
+            except Exception as error:
+                log.warning("an attempt goes on unguarded: %s", type(error).__name__, exc_info=error)
+        return request
+
+    def _calculate_retry_timeout(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        delay = wrapped(*args, **kwargs)
+        run = current_run()
+        if run is None:
+            return delay
+        # Called from the handler of the failed attempt's error.
+        note_transport_timeout(run, sys.exc_info()[1])
+        run.on_back_off()
+        _raise_if_total_spent(run)
+        left = run.total_left()
+        return delay if left is None or run.policy.mode is not Mode.ENFORCE else min(delay, left)
+
+    def _process_response(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        response = kwargs.get("response")
+        if response is not None:
+            try:
+                attach_bytes(response)
+            except Exception as error:
+                log.warning("a response goes on unguarded: %s", type(error).__name__, exc_info=error)
+        return wrapped(*args, **kwargs)
+
+    def _stream_init(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> None:
+        wrapped(*args, **kwargs)
+        _attach(stream, is_async=False)
+
+    def _async_stream_init(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> None:
+        wrapped(*args, **kwargs)
+        _attach(stream, is_async=True)
+
+
+def _attach(stream: Any, *, is_async: bool) -> None:
+    try:
+        attach_events(stream, is_async=is_async)
+    except Exception as error:
+        log.warning("a stream goes on unguarded: %s", type(error).__name__, exc_info=error)
+
+
+def _raise_if_total_spent(run: InFlight) -> None:
+    # No sleep and no attempt outlives the total.
+    found = run.tracker.judge(monotonic() + 0.001)
+    if isinstance(found, Stall) and found.phase is Phase.TOTAL and run.note(found):
+        raise run.timeout_error(found)
+
+
+def _with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Cap the SDK's own retries where the policy sets a number; never raise them."""
+    if not run.policy.retries_explicit or run.policy.mode is not Mode.ENFORCE:
+        return args, kwargs
+    own = getattr(options, "max_retries", None)
+    allowed = run.policy.max_retries
+    if isinstance(own, int) and not isinstance(own, bool):
+        allowed = min(own, allowed)
+    else:
+        allowed = min(allowed, client.max_retries)
+    fewer = options.copy() if not hasattr(options, "model_copy") else options.model_copy()
+    fewer.max_retries = allowed
+    if len(args) > 1:
+        return (args[0], fewer, *args[2:]), kwargs
+    return args, {**kwargs, "options": fewer}

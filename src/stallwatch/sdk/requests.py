@@ -1,0 +1,168 @@
+"""What a request asks for, read from the SDK's options into neutral words; never its content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from stallwatch.catalogue import Attr
+from stallwatch.telemetry.recorder import Call
+
+__all__ = ["base_url_of", "call_of", "choices_of", "effort_of"]
+
+_OPERATIONS: tuple[tuple[str, str, str | None], ...] = (
+    (r"/chat/completions$", "chat", "chat_completions"),
+    (r"/chat/completions/", "fetch_response", None),
+    (r"/completions$", "text_completion", None),
+    (r"/responses(/compact)?$", "chat", "responses"),
+    (r"/responses/[^/]+$", "fetch_response", "responses"),
+    (r"/embeddings$", "embeddings", None),
+    (r"/images/", "generate_content", None),
+    (r"/audio/", "generate_content", None),
+    (r"/videos", "generate_content", None),
+    (r"/threads/.*runs", "invoke_agent", None),
+    (r"/moderations$", "moderation", None),
+    (r"/(assistants|batches|evals|files|fine_tuning|models|threads|uploads|vector_stores|containers)\b", "manage", None),
+)
+"""Path pattern, operation name, ``openai.api.type``. Names beyond the conventions' are a short closed list."""
+
+_PROVIDERS = (
+    ("openai.azure.com", "azure.ai.openai"),
+    ("cognitiveservices.azure.com", "azure.ai.openai"),
+    ("services.ai.azure.com", "azure.ai.inference"),
+    ("models.ai.azure.com", "azure.ai.inference"),
+    ("openai.com", "openai"),
+    ("deepseek.com", "deepseek"),
+    ("groq.com", "groq"),
+    ("x.ai", "x_ai"),
+    ("mistral.ai", "mistral_ai"),
+    ("perplexity.ai", "perplexity"),
+    ("moonshot.cn", "moonshot_ai"),
+    ("moonshot.ai", "moonshot_ai"),
+    ("anthropic.com", "anthropic"),
+    ("cohere.com", "cohere"),
+    ("cohere.ai", "cohere"),
+    ("generativelanguage.googleapis.com", "gcp.gemini"),
+    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
+    ("watsonx.ai", "ibm.watsonx.ai"),
+    ("cloud.ibm.com", "ibm.watsonx.ai"),
+    ("bedrock-runtime.amazonaws.com", "aws.bedrock"),
+    ("amazonaws.com", "aws.bedrock"),
+    ("openrouter.ai", "openrouter"),
+    ("aliyuncs.com", "alibaba.dashscope"),
+)
+"""Host suffix and provider name; a host that is not listed speaks OpenAI's protocol and counts as ``openai``."""
+
+_NUMBERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("temperature", Attr.REQUEST_TEMPERATURE, float),
+    ("top_p", Attr.REQUEST_TOP_P, float),
+    ("frequency_penalty", Attr.REQUEST_FREQUENCY_PENALTY, float),
+    ("presence_penalty", Attr.REQUEST_PRESENCE_PENALTY, float),
+    ("max_tokens", Attr.REQUEST_MAX_TOKENS, int),
+    ("max_completion_tokens", Attr.REQUEST_MAX_TOKENS, int),
+    ("max_output_tokens", Attr.REQUEST_MAX_TOKENS, int),
+    ("seed", Attr.REQUEST_SEED, int),
+)
+
+
+def call_of(client: Any, options: Any, *, stream: bool) -> Call:
+    """Return the neutral description of a request."""
+    body = _body(options)
+    operation, api = _operation(str(getattr(options, "url", "")))
+    provider, address, port = _route(str(getattr(client, "base_url", "")), type(client).__name__)
+    model = body.get("model")
+    return Call(
+        operation=operation,
+        provider=provider,
+        model=model if isinstance(model, str) and model else None,
+        stream=stream,
+        server_address=address,
+        server_port=port,
+        attributes=_attributes(body, api),
+    )
+
+
+def base_url_of(client: Any) -> str:
+    """Return a client's base URL without credentials, query and fragment."""
+    return _bare_url(str(getattr(client, "base_url", "")))
+
+
+def choices_of(options: Any) -> int:
+    """Return how many choices the answer will have."""
+    count = _body(options).get("n")
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
+
+
+def effort_of(options: Any) -> str | None:
+    """Return the reasoning effort a request asks for, in either API's spelling."""
+    body = _body(options)
+    reasoning = body.get("reasoning")
+    effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
+    return effort if isinstance(effort, str) else None
+
+
+def _body(options: Any) -> Mapping[str, Any]:
+    body = getattr(options, "json_data", None)
+    return body if isinstance(body, Mapping) else {}
+
+
+@lru_cache(maxsize=256)
+def _operation(url: str) -> tuple[str, str | None]:
+    path = urlsplit(url).path.rstrip("/")
+    for pattern, operation, api in _OPERATIONS:
+        if re.search(pattern, path):
+            return operation, api
+    return "request", None
+
+
+@lru_cache(maxsize=256)
+def _route(base_url: str, client: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(base_url)
+    host = (parts.hostname or "").lower()
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if port is None:
+        port = {"https": 443, "http": 80}.get(parts.scheme)
+    if "Azure" in client:
+        provider = "azure.ai.openai"
+    else:
+        known = (name for suffix, name in _PROVIDERS if host == suffix or host.endswith("." + suffix))
+        provider = next(known, "openai")
+    return provider, host or None, port if host else None
+
+
+@lru_cache(maxsize=256)
+def _bare_url(base_url: str) -> str:
+    parts = urlsplit(base_url)
+    host = parts.hostname or ""
+    port = "" if ":" not in parts.netloc.rpartition("@")[2] else ":" + parts.netloc.rpartition(":")[2]
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+def _attributes(body: Mapping[str, Any], api: str | None) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    if api is not None:
+        attributes[Attr.OPENAI_API_TYPE] = api
+    for name, attribute, kind in _NUMBERS:
+        value = body.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            attributes[attribute] = kind(value)
+    count = body.get("n")
+    if isinstance(count, int) and count != 1:
+        attributes[Attr.REQUEST_CHOICE_COUNT] = count
+    reasoning = body.get("reasoning")
+    effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
+    if isinstance(effort, str):
+        attributes[Attr.REQUEST_REASONING_LEVEL] = effort
+    tier = body.get("service_tier")
+    if isinstance(tier, str) and tier != "auto":
+        attributes[Attr.OPENAI_REQUEST_TIER] = tier
+    wanted = body.get("response_format")
+    if isinstance(wanted, Mapping) and isinstance(wanted.get("type"), str):
+        attributes[Attr.OUTPUT_TYPE] = "json" if wanted["type"].startswith("json") else wanted["type"]
+    return attributes

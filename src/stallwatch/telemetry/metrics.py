@@ -1,0 +1,243 @@
+"""The instruments, recorded by the rules that keep them cheap and truthful.
+
+One attribute dictionary per (operation, provider, model) is shared by all records; models past a cap fold into one.
+Ordinary gaps are recorded outside any span, so that exemplars point at the interesting ones: the longest gap, the
+stalls, the durations. Counters a dashboard divides by are preset to zero outside any span when a model is first
+seen, because the first increment of a series born at one is invisible to ``increase``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.trace import INVALID_SPAN, set_span_in_context
+
+from stallwatch import catalogue
+from stallwatch.catalogue import Attr, MetricSpec
+from stallwatch.clock import monotonic
+from stallwatch.core.phases import Stall
+from stallwatch.core.words import Mode, Outcome, Phase, StallAction, Wire
+from stallwatch.telemetry.recorder import RunView
+from stallwatch.telemetry.spans import Trace
+
+__all__ = ["MetricRecorder"]
+
+NO_SPAN = set_span_in_context(INVALID_SPAN, Context())
+"""Passed where no exemplar is wanted. An empty Context would not do: it is falsy, and the SDK then takes the current."""
+
+LiveRuns = Callable[[], Iterable[RunView]]
+Labels = dict[str, Any]
+
+_STREAM_PHASES = (Phase.FIRST_TOKEN, Phase.THINKING, Phase.IDLE)
+
+
+class MetricRecorder:
+    """Records the catalogue's metrics of each run; ``live`` lists the streams open now."""
+
+    __slots__ = (
+        "_attempt_duration",
+        "_duration",
+        "_gap",
+        "_labels",
+        "_live",
+        "_longest_gap",
+        "_models",
+        "_stall_wait",
+        "_stalls",
+        "_streams",
+        "_time_to_first_chunk",
+        "_time_to_first_token",
+        "_tokens",
+        "active",
+    )
+
+    def __init__(self, meter: Meter, live: LiveRuns) -> None:
+        self._live = live
+        self._labels: dict[tuple[str, str, str | None], Labels] = {}
+        self._models: set[str] = set()
+        self.active = True
+        self._duration = _histogram(meter, catalogue.DURATION)
+        self._time_to_first_chunk = _histogram(meter, catalogue.TIME_TO_FIRST_CHUNK)
+        self._gap = _histogram(meter, catalogue.TIME_PER_OUTPUT_CHUNK)
+        self._tokens = _histogram(meter, catalogue.TOKEN_USAGE)
+        self._time_to_first_token = _histogram(meter, catalogue.TIME_TO_FIRST_TOKEN)
+        self._longest_gap = _histogram(meter, catalogue.LONGEST_GAP)
+        self._attempt_duration = _histogram(meter, catalogue.ATTEMPT_DURATION)
+        self._stall_wait = _histogram(meter, catalogue.STALL_WAIT)
+        self._stalls = _counter(meter, catalogue.STALLS)
+        self._streams = _counter(meter, catalogue.STREAMS)
+        _observe(meter, self)
+
+    def labels(self, run: RunView) -> Labels:
+        """Return the shared attributes of a run; the first sight of them presets the counters."""
+        call = run.call
+        key = (call.operation, call.provider, call.model)
+        found = self._labels.get(key)
+        if found is not None:
+            return found
+        model = call.model
+        if model is not None and model not in self._models:
+            if len(self._models) >= catalogue.MODEL_CAP:
+                model = catalogue.OTHER
+            else:
+                self._models.add(model)
+        labels: Labels = {Attr.OPERATION: call.operation, Attr.PROVIDER: call.provider}
+        if model is not None:
+            labels[Attr.REQUEST_MODEL] = model
+        if model is not catalogue.OTHER:
+            self._labels[key] = labels
+        elif (call.operation, call.provider, catalogue.OTHER) in self._labels:
+            return self._labels[(call.operation, call.provider, catalogue.OTHER)]
+        else:
+            self._labels[(call.operation, call.provider, catalogue.OTHER)] = labels
+        self._preset(labels, run)
+        return labels
+
+    def _preset(self, labels: Labels, run: RunView) -> None:
+        if not run.call.stream:
+            return
+        for outcome in Outcome:
+            self._streams.add(0, {**labels, Attr.OUTCOME: outcome.value}, NO_SPAN)
+        action = StallAction.OBSERVE if run.policy.mode is Mode.OBSERVE else StallAction.ABORT
+        wires = {Phase.CONNECT: (Wire.DEAD_WIRE,)}
+        for phase in (Phase.CONNECT, *_STREAM_PHASES, Phase.TOTAL):
+            for wire in wires.get(phase, tuple(Wire)):
+                self._stalls.add(0, _stall_labels(labels, phase, wire, action), NO_SPAN)
+
+    def start(self, run: RunView) -> None:
+        """Make sure the counters exist before the first event."""
+        if run.trace is not None:
+            self.labels(run)
+
+    def gaps(self, run: RunView, gaps: array[float]) -> None:
+        """Record the waits between chunks; in one go, which costs half of one by one."""
+        held: Trace | None = run.trace
+        if held is None or not held.standard:
+            return
+        labels, record = self.labels(run), self._gap.record
+        for gap in gaps:
+            record(gap, labels, NO_SPAN)
+
+    def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
+        """Count the stall and its wait, with the run's span as exemplar."""
+        held: Trace | None = run.trace
+        if held is None:
+            return
+        labels, context = self.labels(run), held.context
+        self._stalls.add(1, _stall_labels(labels, stall.phase, stall.wire, action), context)
+        self._stall_wait.record(stall.waited, {**labels, Attr.STALL_PHASE: stall.phase.value}, context)
+
+    def attempt(self, run: RunView, duration: float, outcome: str) -> None:
+        """Record an attempt."""
+        held: Trace | None = run.trace
+        if held is not None:
+            labels = {**self.labels(run), Attr.OUTCOME: outcome}
+            self._attempt_duration.record(duration, labels, held.context)
+
+    def backstop(self, run: RunView, now: float) -> None:
+        """Numbers wait for the real end."""
+
+    def end(self, run: RunView, now: float) -> None:
+        """Record what the run amounted to."""
+        held: Trace | None = run.trace
+        outcome = run.tracker.outcome
+        if held is None or outcome is None:
+            return
+        labels, context, tracker = self.labels(run), held.context, run.tracker
+        if held.standard:
+            self._record_standard(run, now, labels, context)
+        if not run.call.stream:
+            return
+        self._streams.add(1, {**labels, Attr.OUTCOME: outcome.value}, context)
+        if tracker.first_token_at is not None:
+            self._time_to_first_token.record(tracker.first_token_at - tracker.started, labels, context)
+        if tracker.longest_gap is not None:
+            self._longest_gap.record(tracker.longest_gap, labels, context)
+
+    def _record_standard(self, run: RunView, now: float, labels: Labels, context: Context) -> None:
+        tracker = run.tracker
+        timed = labels if run.error_type is None else {**labels, Attr.ERROR_TYPE: run.error_type}
+        self._duration.record(now - tracker.started, timed, context)
+        if run.call.stream and tracker.first_chunk_at is not None:
+            self._time_to_first_chunk.record(tracker.first_chunk_at - tracker.started, labels, context)
+        response = run.response
+        if response is not None:
+            for kind, count in (("input", response.usage.input), ("output", response.usage.output)):
+                if count is not None:
+                    self._tokens.record(count, {**labels, Attr.TOKEN_TYPE: kind}, context)
+
+    # Observed at collection
+
+    def observe_active(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the number of open streams by call; zero for calls seen before."""
+        counts = {id(labels): (labels, 0) for labels in list(self._labels.values())}
+        for run in self._open():
+            labels = self.labels(run)
+            counts[id(labels)] = (labels, counts.get(id(labels), (labels, 0))[1] + 1)
+        return [Observation(count, labels) for labels, count in counts.values()] if self.active else []
+
+    def observe_silent(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the number of open streams that wait and have been silent for long, by call and phase."""
+        if not self.active:
+            return []
+        now = monotonic()
+        counts: dict[tuple[int, Phase], tuple[Labels, int]] = {}
+        for labels in list(self._labels.values()):
+            for phase in _STREAM_PHASES:
+                counts[(id(labels), phase)] = ({**labels, Attr.PHASE: phase.value}, 0)
+        for run in self._open():
+            if run.tracker.waiting and run.tracker.silence(now) > catalogue.SILENT_AFTER:
+                labels, phase = self.labels(run), run.tracker.phase
+                kept, count = counts.get((id(labels), phase), ({**labels, Attr.PHASE: phase.value}, 0))
+                counts[(id(labels), phase)] = (kept, count + 1)
+        return [Observation(count, labels) for labels, count in counts.values()]
+
+    def observe_oldest(self, _: CallbackOptions) -> Iterable[Observation]:
+        """Return the longest present wait by call; zero when nobody waits."""
+        if not self.active:
+            return []
+        now = monotonic()
+        oldest = {id(labels): (labels, 0.0) for labels in list(self._labels.values())}
+        for run in self._open():
+            labels = self.labels(run)
+            wait = run.tracker.silence(now) if run.tracker.waiting else 0.0
+            oldest[id(labels)] = (labels, max(wait, oldest.get(id(labels), (labels, 0.0))[1]))
+        return [Observation(wait, labels) for labels, wait in oldest.values()]
+
+    def _open(self) -> list[RunView]:
+        return [run for run in self._live() if run.trace is not None and run.call.stream]
+
+
+def _stall_labels(labels: Labels, phase: Phase, wire: Wire, action: StallAction) -> Labels:
+    return {
+        **labels,
+        Attr.STALL_PHASE: phase.value,
+        Attr.STALL_WIRE: wire.value,
+        Attr.STALL_ACTION: action.value,
+    }
+
+
+def _histogram(meter: Meter, spec: MetricSpec) -> Any:
+    return meter.create_histogram(
+        spec.name,
+        unit=spec.unit,
+        description=spec.description,
+        explicit_bucket_boundaries_advisory=spec.buckets,
+    )
+
+
+def _counter(meter: Meter, spec: MetricSpec) -> Any:
+    return meter.create_counter(spec.name, unit=spec.unit, description=spec.description)
+
+
+def _observe(meter: Meter, recorder: MetricRecorder) -> None:
+    for spec, callback, create in (
+        (catalogue.STREAMS_ACTIVE, recorder.observe_active, meter.create_observable_up_down_counter),
+        (catalogue.STREAMS_SILENT, recorder.observe_silent, meter.create_observable_up_down_counter),
+        (catalogue.OLDEST_WAIT, recorder.observe_oldest, meter.create_observable_gauge),
+    ):
+        create(spec.name, callbacks=[callback], unit=spec.unit, description=spec.description)

@@ -1,0 +1,209 @@
+"""One span per run.
+
+Request attributes go on at the start, where samplers see them; everything else in one call at the end. The span is
+current only while the SDK's own request code runs, never across a yield. Beside another OpenAI instrumentor no second
+``gen_ai`` span is opened: the one in scope is enriched with ``stallwatch.*`` and left for its owner to end.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from stallwatch.catalogue import STALL_EVENT_CAP, Attr, Event
+from stallwatch.core.phases import Stall
+from stallwatch.core.words import Outcome, StallAction
+from stallwatch.clock import monotonic
+from stallwatch.telemetry.recorder import RunView
+
+__all__ = ["SpanRecorder", "Trace"]
+
+_NEIGHBOUR_KEYS = (
+    "opentelemetry.genai.client.inference.context",
+    "opentelemetry.genai.client.embedding.context",
+    "opentelemetry.genai.client.fetch_response.context",
+)
+"""Context keys under which the official GenAI instrumentation announces that it already has a span for this call."""
+
+
+class Trace:
+    """What spans keep of a run: the span, and whether the standard telemetry of this call is ours to emit."""
+
+    __slots__ = ("ended", "events", "owned", "span", "standard")
+
+    def __init__(self, span: Span, *, owned: bool, standard: bool) -> None:
+        self.span = span
+        self.owned = owned
+        self.standard = standard
+        self.events = 0
+        self.ended = False
+
+    @property
+    def context(self) -> Context:
+        """A context in which the span is current; built on demand, because keeping one per open stream is dear."""
+        return set_span_in_context(self.span, Context())
+
+
+class SpanRecorder:
+    """Opens, enriches and ends the span of each run."""
+
+    __slots__ = ("_tracer",)
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def start(self, run: RunView) -> None:
+        """Open the span, or adopt the one a neighbour opened for this call."""
+        if not is_instrumentation_enabled():
+            run.trace = None
+            return
+        if any(otel_context.get_value(key) is not None for key in _NEIGHBOUR_KEYS):
+            run.trace = Trace(trace.get_current_span(), owned=False, standard=False)
+            return
+        call = run.call
+        name = call.operation if call.model is None else f"{call.operation} {call.model}"
+        span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_request_attributes(run))
+        run.trace = Trace(span, owned=True, standard=True)
+
+    def activate(self, run: RunView) -> object | None:
+        """Make the run's own span current."""
+        held: Trace | None = run.trace
+        if held is None or not held.owned:
+            return None
+        return otel_context.attach(set_span_in_context(held.span))
+
+    def deactivate(self, token: Any) -> None:
+        """Make the span that was current before so again."""
+        otel_context.detach(token)
+
+    def gaps(self, run: RunView, gaps: array[float]) -> None:
+        """Spans carry only the longest gap, at the end."""
+
+    def attempt(self, run: RunView, duration: float, outcome: str) -> None:
+        """Spans count attempts at the end."""
+
+    def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
+        """Add a stall event; capped, because a span that overflows drops its oldest events."""
+        held: Trace | None = run.trace
+        if held is None or held.ended or held.events >= STALL_EVENT_CAP:
+            return
+        held.events += 1
+        held.span.add_event(Event.STALL, {**_stall_attributes(stall), Attr.STALL_ACTION: action.value})
+
+    def backstop(self, run: RunView, now: float) -> None:
+        """End the span of a run that nobody ends."""
+        self._close(run, now, Outcome.ABANDONED)
+
+    def end(self, run: RunView, now: float) -> None:
+        """End the span with everything that was learned."""
+        outcome = run.tracker.outcome
+        if outcome is not None:
+            self._close(run, now, outcome)
+
+    def _close(self, run: RunView, now: float, outcome: Outcome) -> None:
+        held: Trace | None = run.trace
+        if held is None or held.ended:
+            return
+        held.ended = True
+        span = held.span
+        if span.is_recording():
+            span.set_attributes(_end_attributes(run, outcome, standard=held.standard))
+            if outcome in _FAILURES and held.owned:
+                span.set_status(Status(StatusCode.ERROR, run.error_text))
+        if held.owned:
+            span.end(time.time_ns() - int((monotonic() - now) * 1e9))
+
+
+_FAILURES = frozenset({Outcome.STALLED, Outcome.FAILED, Outcome.TRUNCATED})
+
+
+def _request_attributes(run: RunView) -> dict[str, Any]:
+    call = run.call
+    attributes: dict[str, Any] = {Attr.OPERATION: call.operation, Attr.PROVIDER: call.provider}
+    if call.model is not None:
+        attributes[Attr.REQUEST_MODEL] = call.model
+    if call.stream:
+        attributes[Attr.REQUEST_STREAM] = True
+    if call.server_address is not None:
+        attributes[Attr.SERVER_ADDRESS] = call.server_address
+        if call.server_port is not None:
+            attributes[Attr.SERVER_PORT] = call.server_port
+    attributes.update(call.attributes)
+    return attributes
+
+
+def _stall_attributes(stall: Stall) -> dict[str, Any]:
+    return {
+        Attr.STALL_PHASE: stall.phase.value,
+        Attr.STALL_WIRE: stall.wire.value,
+        Attr.STALL_LIMIT: stall.limit,
+        Attr.STALL_WAITED: stall.waited,
+    }
+
+
+def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[str, Any]:
+    tracker = run.tracker
+    attributes: dict[str, Any] = {
+        Attr.OUTCOME: outcome.value,
+        Attr.STALLED: outcome is Outcome.STALLED,
+        Attr.ATTEMPTS: tracker.attempts,
+        Attr.POLICY_RULE: run.policy.rule,
+        Attr.POLICY_MODE: run.policy.mode.value,
+        Attr.INTERRUPT: run.interrupt,
+    }
+    if run.call.stream:
+        attributes[Attr.CHUNKS] = tracker.chunks
+        attributes[Attr.HEARTBEATS] = tracker.heartbeats
+    if tracker.first_token_at is not None:
+        attributes[Attr.TIME_TO_FIRST_TOKEN] = tracker.first_token_at - tracker.started
+    if tracker.first_visible_at is not None:
+        attributes[Attr.TIME_TO_VISIBLE] = tracker.first_visible_at - tracker.started
+    if tracker.longest_gap is not None:
+        attributes[Attr.GAP_MAX] = tracker.longest_gap
+    if run.stalls:
+        attributes[Attr.STALL_COUNT] = run.stalls
+    if run.stall is not None:
+        attributes.update(_stall_attributes(run.stall))
+        if outcome is Outcome.STALLED and tracker.chunks:
+            # Once a chunk has reached the caller there is no replay.
+            attributes[Attr.RETRY_DECISION] = "partial_output"
+    if run.error_type is not None:
+        attributes[Attr.ERROR_TYPE] = run.error_type
+    if run.status_code is not None:
+        attributes[Attr.HTTP_STATUS] = run.status_code
+    if run.request_id is not None:
+        attributes[Attr.REQUEST_ID] = run.request_id
+    if run.backstopped:
+        attributes[Attr.BACKSTOP] = True
+    if standard:
+        _add_response(run, attributes)
+    return attributes
+
+
+def _add_response(run: RunView, attributes: dict[str, Any]) -> None:
+    tracker, response = run.tracker, run.response
+    if run.call.stream and tracker.first_chunk_at is not None:
+        attributes[Attr.RESPONSE_TIME_TO_FIRST_CHUNK] = tracker.first_chunk_at - tracker.started
+    if response is None:
+        return
+    usage = response.usage
+    for name, value in (
+        (Attr.RESPONSE_ID, response.id),
+        (Attr.RESPONSE_MODEL, response.model),
+        (Attr.RESPONSE_FINISH_REASONS, response.finish_reasons(tracker.choices)),
+        (Attr.OPENAI_RESPONSE_TIER, response.service_tier),
+        (Attr.OPENAI_FINGERPRINT, response.fingerprint),
+        (Attr.USAGE_INPUT, usage.input),
+        (Attr.USAGE_OUTPUT, usage.output),
+        (Attr.USAGE_CACHE_READ, usage.cache_read or None),
+        (Attr.USAGE_REASONING, usage.reasoning or None),
+    ):
+        if value is not None:
+            attributes[name] = value

@@ -1,0 +1,1 @@
+"""What tests share: the two drivers, captured telemetry, leak checks."""
