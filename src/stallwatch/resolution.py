@@ -69,8 +69,9 @@ def resolve(
     effort: str | None = None,
     client: Policy | None = None,
     calls: Iterable[Policy] = (),
+    stream: bool = True,
 ) -> ResolvedPolicy:
-    """Merge the layers for one call."""
+    """Merge the layers for one call; a call that is not streamed gets ``connect`` and ``total`` only."""
     named = [("environment", layers.environment), ("code", layers.code)]
     named += [(f"rule:{rule.name}", rule.policy) for rule in layers.rules if rule.matches(model, base_url)]
     if client is not None:
@@ -90,17 +91,17 @@ def resolve(
     built_in = replace(BUILT_IN, deadlines=HIDDEN_REASONING) if hidden else BUILT_IN
     full = _merge(built_in, merged)
     rule = deciding or ("hidden_reasoning" if hidden else "default")
-    return _finished(full, hidden=hidden, rule=rule, explicit=explicit, backstop=layers.backstop)
+    return _finished(full, hidden=hidden, rule=rule, explicit=explicit, backstop=layers.backstop, stream=stream)
 
 
 def _finished(
-    full: Policy, *, hidden: bool, rule: str, explicit: bool, backstop: float | None
+    full: Policy, *, hidden: bool, rule: str, explicit: bool, backstop: float | None, stream: bool
 ) -> ResolvedPolicy:
     limits = Limits(
         connect=_seconds(full.deadlines.connect),
-        first_token=_seconds(full.deadlines.first_token),
-        thinking=_seconds(full.deadlines.thinking),
-        idle=_seconds(full.deadlines.idle),
+        first_token=_seconds(full.deadlines.first_token) if stream else None,
+        thinking=_seconds(full.deadlines.thinking) if stream else None,
+        idle=_seconds(full.deadlines.idle) if stream else None,
         total=_seconds(full.deadlines.total),
         keepalive_factor=cast(float, full.keepalive_factor),
         any_chunk_is_progress=full.progress == "chunk",

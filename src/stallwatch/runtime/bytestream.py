@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from stallwatch.core.chunks import HEARTBEAT, VISIBLE, ChunkFacts, only_comments
-from stallwatch.runtime import async_guard
+from stallwatch.runtime import async_guard, sweeper
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 
@@ -49,6 +49,7 @@ class _Proxy:
             return
         if run.orphaned:
             # Possibly inside a finaliser: only the sweep may speak to telemetry.
+            sweeper.orphan(run, None)
             return
         run.end_by_close(cancelled=isinstance(sys.exc_info()[1], _CANCELS))
 

@@ -234,6 +234,9 @@ class InFlight:
 
     def end_of_body(self) -> None:
         """The body was read to its end: completed, truncated, or failed by the response's own word."""
+        if self.closed and not self.tracker.whole:
+            self.end(Outcome.CLOSED_EARLY)
+            return
         reader = self.reader
         code = None if reader is None else reader.failure()
         if code is not None:

@@ -17,8 +17,10 @@ from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode, Phase
 from stallwatch.runtime.async_guard import TaskWaiter
+from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
+from stallwatch.sdk.current import current_run
 
 __all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "run_of"]
 
@@ -47,6 +49,8 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
         return
     if run.policy.mode is Mode.ENFORCE:
         _tighten(run, extensions.get("timeout"), now, multiplexed=_multiplexes(client))
+    if not is_async:
+        _bound_connects(client, request)
     theirs = extensions.get("trace")
     extensions["trace"] = _async_trace(run, theirs) if is_async else _sync_trace(run, client, theirs)
     _look_ahead(run)
@@ -62,6 +66,17 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
         # On HTTP/2 one stream's read timeout kills its neighbours on the connection.
         if not (multiplexed and name in ("read", "write")):
             timeout[name] = _smaller(timeout.get(name), limit)
+
+
+def _bound_connects(client: Any, request: Any) -> None:
+    pool = getattr(client._client._transport_for_url(request.url), "_pool", None)
+    if pool is not None:
+        BoundedConnects.install(pool, _governed)
+
+
+def _governed() -> bool:
+    run = current_run()
+    return run is not None and run.policy.mode is Mode.ENFORCE
 
 
 def _smaller(one: float | None, other: float | None) -> float | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -26,19 +25,12 @@ from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.sdk.attempts import note_transport_timeout, run_of
+from stallwatch.sdk.current import current
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
 from stallwatch.sdk.wiring import Wiring
 
-__all__ = ["attach_bytes", "attach_events", "call_async", "call_sync", "current_run", "open_run"]
-
-_current: ContextVar[InFlight | None] = ContextVar("stallwatch_current_run", default=None)
-
-
-def current_run() -> InFlight | None:
-    """Return the run whose ``request`` is being executed here."""
-    return _current.get()
-
+__all__ = ["attach_bytes", "attach_events", "call_async", "call_sync", "open_run"]
 
 def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFlight | None:
     """Open the run of a call, or return None when this client is not governed or the policy is off."""
@@ -53,6 +45,7 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
         effort=effort_of(options),
         client=client_policy,
         calls=call_policies(),
+        stream=stream,
     )
     if policy.mode is Mode.OFF:
         return None
@@ -61,7 +54,7 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
 
 def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
     """Perform a synchronous call as ``run``."""
-    token, active = _current.set(run), run.recorders.activate(run)
+    token, active = current.set(run), run.recorders.activate(run)
     try:
         result = send()
     except BaseException as error:
@@ -72,14 +65,14 @@ def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
         raise raised from cause_of(error)
     finally:
         run.recorders.deactivate(active)
-        _current.reset(token)
+        current.reset(token)
     _hand_over(run, result)
     return result
 
 
 async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
     """Perform an asynchronous call as ``run``."""
-    token, active = _current.set(run), run.recorders.activate(run)
+    token, active = current.set(run), run.recorders.activate(run)
     waiter = waiter_of(run)
     waiter.before_headers = True
     try:
@@ -87,7 +80,7 @@ async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
     finally:
         waiter.headers_are_in()
         run.recorders.deactivate(active)
-        _current.reset(token)
+        current.reset(token)
         if run.ended:
             waiter.stop()
     _hand_over(run, result)
@@ -147,11 +140,11 @@ def _bound_reads(run: InFlight, response: Any) -> None:
     extensions = response.extensions
     network = extensions.get("network_stream")
     http1 = extensions.get("http_version", b"HTTP/1.1").startswith(b"HTTP/1")
-    if isinstance(run.waiter, TaskWaiter):
+    if isinstance(run.waiter, TaskWaiter) and run.waiter.loop is not None:
         run.waiter.socket = None if network is None else network.get_extra_info("socket")
         run.interrupt = "proven" if http1 and network is not None else "unproven"
         return
-    if http1 and run.shadow is None:
+    if http1 and run.shadow is None and run.waiter is None:
         BoundedReads.install(network, run)
     if run.shadow is None and http1:
         _rely_on_read_timeout(run, response)
@@ -203,4 +196,21 @@ def _closer(run: InFlight) -> Callable[[], None] | None:
 def _close_on_loop(source: Any, home: weakref.ref[asyncio.AbstractEventLoop]) -> None:
     loop = home()
     if loop is not None and not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: loop.create_task(source.aclose()))
+        loop.call_soon_threadsafe(_close_in_task, loop, source)
+
+
+def _close_in_task(loop: asyncio.AbstractEventLoop, source: Any) -> None:
+    task = loop.create_task(source.aclose())
+    # The loop itself holds tasks weakly only.
+    _closing.add(task)
+    task.add_done_callback(_forget_closing)
+
+
+def _forget_closing(task: asyncio.Task[Any]) -> None:
+    _closing.discard(task)
+    if not task.cancelled():
+        # Looked at, so that nobody is told of a failure to close what nobody holds.
+        task.exception()
+
+
+_closing: set[asyncio.Task[Any]] = set()

@@ -21,9 +21,11 @@ from wrapt import FunctionWrapper
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode, Phase
+from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.sdk.attempts import begin_attempt, note_transport_timeout
-from stallwatch.sdk.calls import attach_bytes, attach_events, call_async, call_sync, current_run, open_run
+from stallwatch.sdk.calls import attach_bytes, attach_events, call_async, call_sync, open_run
+from stallwatch.sdk.current import current_run
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["Patches"]
@@ -62,6 +64,7 @@ class Patches:
             if owner.__dict__.get(name) is ours:
                 setattr(owner, name, original)
         self._installed.clear()
+        BoundedConnects.remove_all()
 
     def _seams(self) -> list[tuple[type, str, Wrapper]]:
         return [
@@ -91,11 +94,14 @@ class Patches:
             options = args[1] if len(args) > 1 else kwargs["options"]
             wiring = self.wiring
             run = None if wiring is None else open_run(wiring, client, options, stream=bool(kwargs.get("stream")))
-            if run is not None:
-                args, kwargs = _with_fewer_retries(run, client, options, args, kwargs)
         except Exception as error:
             log.warning("a call goes on unguarded: %s", type(error).__name__, exc_info=error)
-            run = None
+            return None, args, kwargs
+        if run is not None:
+            try:
+                args, kwargs = _with_fewer_retries(run, client, options, args, kwargs)
+            except Exception as error:
+                log.warning("the SDK keeps its own number of retries: %s", type(error).__name__, exc_info=error)
         return run, args, kwargs
 
     def _request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:

@@ -1,0 +1,112 @@
+"""How long a synchronous connect may take, all of it: name resolution and every address together.
+
+The library's connect timeout counts anew for each address a name has, and does not count for resolving the name at
+all: three dead addresses take three times the limit, a dead resolver takes as long as it likes. So the pool's network
+backend is stood in for by one that resolves in a short-lived thread (a resolver cannot be interrupted; it is left to
+finish) and connects address by address with what is left. It acts only for calls that are governed; for others, and
+for what it does not know, it is the backend it stands for. Asynchronous connects need none of this: their library
+bounds the whole.
+
+The backend is a private attribute of the pool. Where it is missing, connect is bounded per address, without
+resolution.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from stallwatch.clock import monotonic
+
+__all__ = ["BoundedConnects"]
+
+_FLOOR = 0.001
+
+
+class BoundedConnects:
+    """Stands in for ``inner``; ``governed`` tells whether the connect under way is of a governed call."""
+
+    def __init__(self, inner: Any, governed: Callable[[], bool]) -> None:
+        self._inner = inner
+        self._governed = governed
+
+    @classmethod
+    def install(cls, pool: Any, governed: Callable[[], bool]) -> None:
+        """Put a stand-in into ``pool``, once."""
+        backend = getattr(pool, "_network_backend", None)
+        if backend is None or isinstance(backend, cls) or not hasattr(backend, "connect_tcp"):
+            return
+        pool._network_backend = cls(backend, governed)
+        _pools.add(pool)
+
+    @classmethod
+    def remove_all(cls) -> None:
+        """Give every pool its own backend back, unless somebody has put another there since."""
+        for pool in list(_pools):
+            backend = getattr(pool, "_network_backend", None)
+            if isinstance(backend, cls):
+                pool._network_backend = backend._inner
+        _pools.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> Any:
+        """Connect within ``timeout`` seconds in all; raises the library's own errors."""
+        if timeout is None or _is_address(host) or not self._governed():
+            return self._inner.connect_tcp(host, port, timeout=timeout, **options)
+        until = monotonic() + timeout
+        addresses = self._resolve(host, port, timeout)
+        failure: Exception | None = None
+        for address in addresses:
+            left = until - monotonic()
+            if left <= 0:
+                break
+            try:
+                return self._inner.connect_tcp(address, port, timeout=max(left, _FLOOR), **options)
+            except Exception as error:
+                failure = error
+        if addresses:
+            raise self._timed_out() if until <= monotonic() or failure is None else failure
+        # Not resolvable: the library's own attempt raises the error it has always raised.
+        return self._inner.connect_tcp(host, port, timeout=max(until - monotonic(), _FLOOR), **options)
+
+    def _resolve(self, host: str, port: int, timeout: float) -> list[str]:
+        found: list[str] = []
+        done = threading.Event()
+
+        def look_up() -> None:
+            try:
+                entries = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+                found.extend(dict.fromkeys(str(entry[4][0]) for entry in entries))
+            except OSError:
+                pass
+            finally:
+                done.set()
+
+        threading.Thread(target=look_up, name="stallwatch-resolver", daemon=True).start()
+        if not done.wait(timeout):
+            raise self._timed_out()
+        return found
+
+    def _timed_out(self) -> Exception:
+        library = sys.modules.get(type(self._inner).__module__.partition(".")[0])
+        kind = getattr(library, "ConnectTimeout", TimeoutError)
+        error: Exception = kind("timed out")
+        return error
+
+
+_pools: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
