@@ -216,6 +216,9 @@ class AsyncGuard:
         except StreamTimeoutError as error:
             self._dead = error.again()
             raise
+        finally:
+            if run.ended:
+                self._waiter.stop()
         run.on_facts(run.facts_of(chunk, self._reader))
         return chunk
 

@@ -230,6 +230,9 @@ class InFlight:
         tracker = self.tracker
         self.recorders.attempt(self, now - tracker.attempt_started, outcome.value)
         self.recorders.end(self, now)
+        # What points back here goes, so that a finished run needs no collection to be freed.
+        self.owners = ()
+        self.waiter = self.source = None
         return True
 
     def end_of_body(self) -> None:

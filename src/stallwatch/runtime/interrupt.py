@@ -65,6 +65,14 @@ class BoundedReads:
         run.interrupt = "proven"
         return shadow
 
+    def release(self) -> bool:
+        """Let go of the stream before its connection is pooled; False while somebody reads, which is then closed."""
+        with self._lock:
+            if self._reading:
+                return False
+        self.remove()
+        return True
+
     def remove(self) -> None:
         """Make the stream what it was, unless it has been shadowed anew."""
         attributes = self._stream.__dict__

@@ -40,8 +40,13 @@ class _Sweeper:
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="stallwatch-sweeper", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="stallwatch-sweeper", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    # No thread to be had: the interpreter is ending, or the process is at its limit.
+                    return
+                self._thread = thread
 
     def _run(self) -> None:
         idle_since: float | None = None
@@ -70,9 +75,11 @@ class _Sweeper:
 
     def _retire(self) -> bool:
         with self._lock:
+            # Taken down before the last look, so that whoever comes in between sees that it must start a new one.
+            here, self._thread = self._thread, None
             if registry.live() or not self.inbox.empty():
+                self._thread = here
                 return False
-            self._thread = None
             return True
 
 

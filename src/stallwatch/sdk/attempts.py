@@ -136,8 +136,8 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
             _on_event(run, name, info)
             if name == "http11.receive_response_headers.started":
                 BoundedReads.install(_stream_of(owner(), run.request), run)
-            elif name == "http11.response_closed.started" and run.shadow is not None:
-                run.shadow.remove()
+            elif name == "http11.response_closed.started" and run.shadow is not None and run.shadow.release():
+                run.shadow = None
         except Exception:  # noqa: S110 - the transport must not feel us
             pass
         if theirs is not None:

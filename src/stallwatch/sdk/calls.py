@@ -49,7 +49,10 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     )
     if policy.mode is Mode.OFF:
         return None
-    return InFlight(call, policy, wiring.recorders, choices_of(options))
+    run = InFlight(call, policy, wiring.recorders, choices_of(options))
+    if stream:
+        sweeper.ensure_running()
+    return run
 
 
 def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
@@ -84,6 +87,8 @@ async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
         if run.ended:
             waiter.stop()
     _hand_over(run, result)
+    if run.ended:
+        waiter.stop()
     return result
 
 
@@ -102,8 +107,6 @@ def _hand_over(run: InFlight, result: Any) -> None:
     if run.source is None:
         run.reader = _read_result(result)
         run.end_of_body()
-        if isinstance(run.waiter, TaskWaiter):
-            run.waiter.stop()
         return
     run.tracker.on_pause(monotonic())
     registry.add(run)
