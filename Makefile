@@ -1,0 +1,48 @@
+.DEFAULT_GOAL := help
+.PHONY: help env env-oldest test test-oldest lint format types coverage demo clean
+
+# Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
+export PYTHON
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+
+ARGS ?=
+BIN := .venv/bin
+
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+env: ## Make .venv with the pinned dependencies and the package in it
+	@scripts/make-env .venv requirements-dev.txt
+
+env-oldest: ## Make .venv-oldest with the oldest supported SDK and OpenTelemetry
+	@scripts/make-env .venv-oldest requirements-oldest.txt
+
+test: env ## Run the tests (ARGS="-k name" is passed on)
+	$(BIN)/python -m pytest $(ARGS)
+
+test-oldest: env-oldest ## Run the tests on the oldest supported versions
+	.venv-oldest/bin/python -m pytest $(ARGS)
+
+lint: env ## Check style and layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: env ## Put style and layout right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: env ## Check types with mypy and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+coverage: env ## Check that the tests of the core take every branch of it
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest tests/core $(ARGS)
+	$(BIN)/coverage report
+
+demo: env ## Show bare and guarded streams side by side
+	$(BIN)/stallwatch demo $(ARGS)
+
+clean: ## Remove everything that was made
+	rm -rf .venv .venv-oldest build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

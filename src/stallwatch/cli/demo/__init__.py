@@ -1,0 +1,1 @@
+"""``stallwatch demo``: the incident, bare and guarded, side by side."""

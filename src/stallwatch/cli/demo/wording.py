@@ -1,0 +1,98 @@
+"""How the results are said, the same on screen and on the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stallwatch.catalogue import Attr
+from stallwatch.cli.demo.record import Demonstration, End, RunRecord, SceneRecord
+
+__all__ = [
+    "NOTHING",
+    "attribute",
+    "close_seen",
+    "ending",
+    "phase",
+    "seconds",
+    "source_note",
+    "summary",
+    "verdict",
+    "wire",
+]
+
+NOTHING = "-"
+
+
+def seconds(value: float | None) -> str:
+    """Say a time the way the table does."""
+    return NOTHING if value is None else f"{value:.2f} s"
+
+
+def ending(run: RunRecord) -> str:
+    """Say how the program's call ended, and when."""
+    match run.end:
+        case End.COMPLETED:
+            return f"completed in {run.ended_at:.2f} s"
+        case End.STILL_WAITING:
+            return f"still waiting after {run.ended_at:.1f} s"
+        case End.CRASHED:
+            return "the program crashed"
+        case _ if run.failure is None:
+            return f"{run.end} after {run.ended_at:.2f} s"
+        case _:
+            return f"{run.failure.code or run.failure.type.rpartition('.')[2]} after {run.ended_at:.2f} s"
+
+
+def verdict(record: SceneRecord) -> str:
+    """Say what the guard did."""
+    if record.differences:
+        return "differs"
+    return "cut off" if record.scene.must_be_cut else "left alone"
+
+
+def attribute(run: RunRecord, name: str) -> str:
+    """Say a span attribute."""
+    value: Any = None if run.span is None else run.span.get(name)
+    return NOTHING if value is None else str(value)
+
+
+def phase(run: RunRecord) -> str:
+    return attribute(run, Attr.STALL_PHASE)
+
+
+def wire(run: RunRecord) -> str:
+    return attribute(run, Attr.STALL_WIRE)
+
+
+def close_seen(run: RunRecord) -> str:
+    """Say when the server saw the connection go."""
+    if run.server_closed_at is None:
+        return "never"
+    return seconds(run.server_closed_at)
+
+
+def summary(demo: Demonstration) -> str:
+    """Say in two sentences what came out."""
+    dead = [record for record in demo.scenes if record.scene.must_be_cut]
+    alive = [record for record in demo.scenes if not record.scene.must_be_cut]
+    waiting = sum(record.bare.end is End.STILL_WAITING for record in dead)
+    ended = [record.guarded.ended_at for record in dead if record.guarded.end is End.TIMEOUT]
+    whole = sum(record.guarded.end is End.COMPLETED for record in alive)
+    span = f", after {min(ended):.1f} to {max(ended):.1f} s" if ended else ""
+    return (
+        f"Dead streams: the bare SDK was still waiting in {waiting} of {len(dead)}; "
+        f"the guarded calls ended with a timeout in {len(ended)} of {len(dead)}{span}. "
+        f"Healthy streams: {whole} of {len(alive)} guarded ones completed."
+    )
+
+
+def source_note(demo: Demonstration) -> str:
+    """Say where the numbers come from."""
+    missing = [record.scene.title for record in demo.scenes if record.guarded.span is None]
+    note = (
+        "Phase, wire, first token, longest gap, chunks and outcome: from the guarded call's span. "
+        "Server saw close: from the gateway's ledger. Times count from the request."
+    )
+    if missing:
+        note += f" No span came for {', '.join(missing)}: marked *, from what the program printed."
+    return note

@@ -1,0 +1,35 @@
+"""What the commands need beyond the package's own dependencies."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+__all__ = ["CannotRun", "need"]
+
+_INSTALL = "pip install 'stallwatch[demo]'"
+_DISTRIBUTIONS = {
+    "rich": "rich",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "opentelemetry.distro": "opentelemetry-distro",
+    "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
+}
+
+
+class CannotRun(Exception):
+    """A command cannot run here; the text says what to do."""
+
+
+def need(*modules: str) -> None:
+    """Raise CannotRun, in one sentence, if any of these modules cannot be imported."""
+    missing = [_DISTRIBUTIONS.get(module, module) for module in modules if not _importable(module)]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise CannotRun(f"{', '.join(missing)} {verb} not installed: {_INSTALL}")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # A parent package is missing.
+        return False

@@ -1,0 +1,121 @@
+"""``stallwatch policy``: the limits a call would get here, and which layer decided each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from stallwatch.cli.extras import need
+from stallwatch.policy import DEFAULT, Deadlines, Policy
+from stallwatch.resolution import Layers, ResolvedPolicy, resolve
+from stallwatch.settings import load
+
+__all__ = ["Line", "add_parser", "explain", "run"]
+
+_ROOM_FOR_MEANINGS = 120
+_MEANINGS = {
+    "connect": "TCP and TLS of an attempt",
+    "first_token": "attempt start to the first progress",
+    "thinking": "waiting since the last progress, before visible output",
+    "idle": "waiting since the last progress, once there is visible output",
+    "total": "the whole run",
+    "mode": "what the watchdog may do",
+    "progress": "what restarts a clock",
+    "keepalive_factor": "how far signs of life may stretch a limit",
+    "max_retries": "times a run may be tried again, within the client's own",
+    "gaps": "which gaps between chunks are recorded",
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the ``policy`` command; its ``run`` default is the function to call with the parsed arguments."""
+    parser = subparsers.add_parser(
+        "policy",
+        help="show the limits a call would get, and what decided each",
+        description="Show the limits a call to a model would get in this environment (STALLWATCH_* variables and the "
+        "policy file), and which layer decided each. What a program sets in code is not seen here.",
+    )
+    parser.add_argument("--model", required=True, help="the request's model, e.g. gpt-5")
+    parser.add_argument("--base-url", help="the client's base URL, for rules that match it")
+    parser.add_argument("--effort", help="the request's reasoning effort, e.g. high")
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One setting of a call: its value, and the layer that decided it."""
+
+    name: str
+    value: str
+    decided_by: str
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the resolved policy."""
+    need("rich")
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    layers = load()
+    resolved = resolve(layers, model=options.model, base_url=options.base_url, effort=options.effort)
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("setting", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("decided by", no_wrap=True)
+    with_meanings = console.width >= _ROOM_FOR_MEANINGS
+    if with_meanings:
+        table.add_column("meaning", style="dim")
+    for line in explain(layers, resolved, model=options.model, base_url=options.base_url):
+        style = "dim" if line.decided_by.startswith("built-in") else "bold"
+        meaning = [_MEANINGS[line.name]] if with_meanings else []
+        table.add_row(line.name, line.value, Text(line.decided_by, style=style), *meaning)
+    thinks = "thinks in silence" if resolved.hidden_reasoning else "shows its progress"
+    console.print(
+        Text(options.model, style="bold").append(f" ({thinks}); on the span: {resolved.rule}\n", "not bold")
+    )
+    console.print(table)
+    console.print(
+        f"\nA span without any activity is ended after {resolved.backstop:g} s; that aborts nothing."
+    )
+    return 0
+
+
+def explain(
+    layers: Layers, resolved: ResolvedPolicy, *, model: str | None, base_url: str | None
+) -> Iterator[Line]:
+    """Yield every setting of a resolved policy with the layer that decided it."""
+    named = [("environment", layers.environment), ("code", layers.code)]
+    named += [(f"rule:{rule.name}", rule.policy) for rule in layers.rules if rule.matches(model, base_url)]
+    limits = resolved.limits
+    for item in fields(Deadlines):
+        yield Line(
+            name=item.name,
+            value=_limit(getattr(limits, item.name)),
+            decided_by=_decided(named, item.name, resolved.hidden_reasoning),
+        )
+    rest = {
+        "mode": str(resolved.mode),
+        "progress": "chunk" if limits.any_chunk_is_progress else "content",
+        "keepalive_factor": f"{limits.keepalive_factor:g}",
+        "max_retries": str(resolved.max_retries),
+        "gaps": resolved.gaps,
+    }
+    for name, value in rest.items():
+        yield Line(name=name, value=value, decided_by=_decided(named, name, hidden=False))
+
+
+def _limit(seconds: float | None) -> str:
+    return "off" if seconds is None else f"{seconds:g} s"
+
+
+def _decided(named: list[tuple[str, Policy]], setting: str, hidden: bool) -> str:
+    for name, policy in reversed(named):
+        for part in (policy.deadlines, policy.retry, policy):
+            if getattr(part, setting, DEFAULT) is not DEFAULT:
+                return name
+    patient = hidden and setting in ("first_token", "thinking")
+    return "built-in (hidden reasoning)" if patient else "built-in"

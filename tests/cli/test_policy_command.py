@@ -1,0 +1,78 @@
+"""``stallwatch policy``: what it says is what a call would get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich")
+
+from stallwatch.cli.main import main
+from stallwatch.cli.policy import explain
+from stallwatch.resolution import resolve
+from stallwatch.settings import load
+
+FILE = """
+[default]
+total = 60
+
+[[rule]]
+name = "patient"
+model = "big-*"
+first_token = 500
+
+[[rule]]
+name = "route"
+base_url = "*internal*"
+idle = 7
+mode = "observe"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(FILE)
+    return path
+
+
+def _told(environ: dict[str, str], model: str, base_url: str | None = None) -> dict[str, tuple[str, str]]:
+    layers = load(environ)
+    resolved = resolve(layers, model=model, base_url=base_url)
+    lines = explain(layers, resolved, model=model, base_url=base_url)
+    return {line.name: (line.value, line.decided_by) for line in lines}
+
+
+def test_each_limit_names_the_layer_that_decided_it(file: Path) -> None:
+    environ = {
+        "STALLWATCH_POLICY_FILE": str(file),
+        "STALLWATCH_IDLE_TIMEOUT": "0",
+        "STALLWATCH_FIRST_TOKEN_TIMEOUT": "9",
+    }
+    told = _told(environ, "big-model", "http://internal/v1")
+    assert told["first_token"] == ("500 s", "rule:patient")
+    assert told["idle"] == ("7 s", "rule:route")
+    assert told["mode"] == ("observe", "rule:route")
+    assert told["total"] == ("60 s", "environment")
+    assert told["connect"] == ("5 s", "built-in")
+    assert _told(environ, "small")["idle"] == ("off", "environment")
+    assert _told(environ, "small")["first_token"] == ("9 s", "environment")
+
+
+def test_a_silent_thinker_gets_the_longer_built_in() -> None:
+    told = _told({}, "gpt-5")
+    assert told["first_token"] == ("300 s", "built-in (hidden reasoning)")
+    assert told["idle"] == ("120 s", "built-in")
+
+
+def test_the_command_prints_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STALLWATCH_POLICY_FILE", str(file))
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main(["policy", "--model", "big-[model]"]) == 0
+    text = capsys.readouterr().out
+    assert "big-[model]" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("first_token")]
+    assert line.split()[1:4] == ["500", "s", "rule:patient"]

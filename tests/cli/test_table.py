@@ -1,0 +1,97 @@
+"""The table on a terminal, from recorded data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("rich")
+
+from rich.console import Console
+
+from cli.recorded import recorded
+from stallwatch.cli.demo.record import Demonstration, End
+from stallwatch.cli.demo.runner import Progress
+from stallwatch.cli.demo.table import live_line, results
+
+
+def _shown(demo: Demonstration, width: int) -> str:
+    console = Console(width=width, force_terminal=False, no_color=True)
+    with console.capture() as capture:
+        console.print(results(demo, width))
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 240])
+def test_every_width_shows_every_fact(width: int) -> None:
+    text = _shown(recorded(), width)
+    words = " ".join(text.split())
+    assert all(len(line) <= width for line in text.splitlines())
+    for fact in (
+        "keepalive_only",
+        "heartbeat_only",
+        "dead_wire",
+        "first_token",
+        "ETIMEDOUT",
+        "stalled",
+        "completed",
+    ):
+        assert fact in words
+    for fact in ("2.41 s", "1.65 s", "4.0 s"):
+        assert fact in words
+
+
+def test_at_160_columns_a_scene_is_one_line() -> None:
+    lines = _shown(recorded(), 160).splitlines()
+    (line,) = [line for line in lines if line.startswith("Keepalives on a dead stream")]
+    for fact in (
+        "still waiting after 4.0 s",
+        "ETIMEDOUT after 1.47 s",
+        "idle",
+        "keepalive_only",
+        "1.20 s",
+        "yes",
+    ):
+        assert fact in line
+
+
+def test_a_difference_is_named_with_its_scene() -> None:
+    demo = recorded()
+    wrong = replace(demo.scenes[1], differences=("it was cut after a wait of 9.00 s, not 1.2 s",))
+    text = _shown(replace(demo, scenes=(demo.scenes[0], wrong)), 160)
+    assert "differs: Stall in mid-answer: it was cut after a wait of 9.00 s, not 1.2 s" in text
+    assert " NO" in text
+
+
+def test_without_a_span_the_numbers_are_the_programs_and_marked() -> None:
+    demo = recorded()
+    record = demo.scenes[1]
+    record = replace(record, guarded=replace(record.guarded, span=None, spans=0))
+    text = _shown(replace(demo, scenes=(record,)), 160)
+    assert "0.02 s*" in text
+    assert "9*" in text
+    assert "No span came for Stall in mid-answer" in text
+
+
+def test_a_bare_run_that_ends_by_itself_is_told_as_it_was() -> None:
+    demo = recorded()
+    record = replace(demo.scenes[0], bare=replace(demo.scenes[0].bare, end=End.CRASHED))
+    assert "the program crashed" in _shown(replace(demo, scenes=(record,)), 160)
+
+
+def test_the_live_line_stays_away_from_files_and_pipes() -> None:
+    console = Console(width=100, force_terminal=False)
+    with console.capture() as capture, live_line(console, Progress(), 7):
+        pass
+    assert capture.get() == ""
+
+
+def test_the_live_line_fits_the_terminal_and_leaves_nothing_behind() -> None:
+    console = Console(width=80, force_terminal=True, no_color=True)
+    progress = Progress(latest="Silent after 200, guarded: timeout after 1.2 s")
+    with console.capture() as capture, live_line(console, progress, 7):
+        pass
+    text = capture.get()
+    assert "bare: 0 of 7 ended" in text.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert text.rstrip("\r\n").endswith("\x1b[2K")

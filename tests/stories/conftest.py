@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stallwatch.testing import Done, EmptyDelta, FaultGateway, Finish, Role, Token
+from support import leaks
+from support.bounds import LIMITS
+from support.drivers import DRIVERS, Driver
+from support.telemetry import Captured, instrumented
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> None:
+    """Load what the SDK loads on first use, so that no story measures it."""
+    with FaultGateway() as gateway, instrumented():
+        # An event of a type the SDK does not know makes it build the validators of all the types it knows.
+        gateway.script("m", [Role(), EmptyDelta("no_choices"), EmptyDelta("empty"), Token("Hel"), Finish(), Done()])
+        for driver in DRIVERS:
+            for api in ("chat", "completions", "responses"):
+                driver.tell(gateway.base_url, "m", api=api)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def helper_thread_ends(warm: None) -> Iterator[None]:
+    """Once per module, because it takes about a second: the helper thread ends itself."""
+    yield
+    leaks.sweeper_has_ended()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(warm: None) -> Iterator[None]:
+    with leaks.leaves_nothing():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def says_nothing(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing goes to stderr, and nothing is logged that a host would see."""
+    yield
+    assert capfd.readouterr().err == ""
+    noise = [record for record in caplog.get_records("call") if record.levelno >= logging.WARNING]
+    assert not noise, noise
+
+
+@pytest.fixture
+def gateway() -> Iterator[FaultGateway]:
+    with FaultGateway() as started:
+        yield started
+
+
+@pytest.fixture(params=DRIVERS, ids=lambda driver: driver.kind)
+def driver(request: pytest.FixtureRequest) -> Driver:
+    chosen: Driver = request.param
+    return chosen
+
+
+@pytest.fixture
+def captured() -> Iterator[Captured]:
+    """Telemetry of an instrumented SDK with the usual limits."""
+    with instrumented(**LIMITS) as telemetry:
+        yield telemetry
+
+
+@pytest.fixture
+def guarded() -> Any:
+    """Instrument with the usual limits, some of them changed."""
+    return lambda **changes: instrumented(**{**LIMITS, **changes})
