@@ -112,7 +112,7 @@ def test_two_hundred_streams_at_once(gateway: FaultGateway) -> None:
 
     begun = time.monotonic()
     bodies = asyncio.run(run())
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 10
     assert all(body.count(b'"content":"t') == 5 for body in bodies)
     ledger = gateway.wait_for(lambda ledger: ledger.open_connections == 0)
     assert len(ledger.requests) == 200
@@ -170,7 +170,9 @@ def test_tls_streams_and_sees_the_close(authority: trustme.CA, tls_gateway: Faul
         assert ledger.requests[2].closed_how == "rst"
 
 
-@pytest.mark.parametrize(("model", "error"), [("cut:tokens=1", None), ("reset:tokens=1", ConnectionResetError)])
+@pytest.mark.parametrize(
+    ("model", "error"), [("cut:tokens=1", None), ("reset:tokens=1", ConnectionResetError)]
+)
 def test_tls_connections_break_as_scripted(
     authority: trustme.CA, tls_gateway: FaultGateway, model: str, error: type[OSError] | None
 ) -> None:
@@ -329,14 +331,10 @@ def test_a_client_that_asks_to_close_is_closed(gateway: FaultGateway) -> None:
 
 
 def test_the_plugin_itself_brings_in_nothing_heavy() -> None:
-    # A bare parent stands in for the package, whose own imports are not the matter here.
     program = """
-import importlib.util, sys, types, pytest
-parent = types.ModuleType("stallwatch")
-parent.__path__ = importlib.util.find_spec("stallwatch").submodule_search_locations
-sys.modules["stallwatch"] = parent
+import sys, pytest
 before = set(sys.modules)
-import stallwatch.testing.pytest_plugin
+import stallwatch_pytest
 print(*sorted(set(sys.modules) - before))
 """
     done = subprocess.run(
@@ -347,7 +345,7 @@ print(*sorted(set(sys.modules) - before))
         timeout=30,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.stdout.split() == ["stallwatch.testing", "stallwatch.testing.pytest_plugin"]
+    assert done.stdout.split() == ["stallwatch_pytest"]
 
 
 def test_silence_before_the_head_never_answers(gateway: FaultGateway) -> None:

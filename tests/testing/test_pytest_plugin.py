@@ -17,7 +17,7 @@ def test_it(stall_gateway):
 
 
 def _pytest(directory: Path, *arguments: str) -> str:
-    plugin = ["-p", "stallwatch.testing.pytest_plugin", "-p", "no:cacheprovider", "-W", "error"]
+    plugin = ["-p", "stallwatch_pytest", "-p", "no:cacheprovider", "-W", "error"]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),

@@ -190,7 +190,7 @@ def test_the_table_has_every_scenario() -> None:
 def test_a_scenario_shows_on_the_wire(
     gateway: FaultGateway, model: str, ended: str, holds: Callable[[Reply], object]
 ) -> None:
-    with RawClient(gateway.port, patience=0.25) as client:
+    with RawClient(gateway.port, patience=0.3 if ended == "silent" else 5) as client:
         reply = client.model(model).reply()
     assert reply.ended == ended
     assert holds(reply), reply

@@ -104,8 +104,9 @@ class Reader:
         if isinstance(kind, str):
             return self._event(kind, fields)
         data = fields.get("data")
-        if isinstance(fields.get("event"), str) and data is not None:
-            return OUTPUT_UNKNOWN
+        if isinstance(data, Mapping) and isinstance(data.get("type"), str):
+            # Early 1.x releases deliver unknown Responses events with the payload one level down.
+            return self._event(data["type"], data)
         return self._unframed(fields)
 
     def _completion(self, chunk: Any, fields: dict[str, Any]) -> ChunkFacts:

@@ -40,7 +40,9 @@ class Service:
 
     def __init__(self, journal: Journal, default: str | None) -> None:
         self._journal = journal
-        self._default = None if default is None else Script(scenario=default, attempts=parse_model(default, SCENARIOS))
+        self._default = (
+            None if default is None else Script(scenario=default, attempts=parse_model(default, SCENARIOS))
+        )
         self._scripts: dict[str, Script] = {}
         self._stored: OrderedDict[str, str] = OrderedDict()
         self._numbers = count(1)

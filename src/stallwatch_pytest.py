@@ -1,4 +1,8 @@
-"""The pytest fixture ``stall_gateway``."""
+"""The pytest fixture ``stall_gateway``.
+
+A module beside the package, not in it: pytest imports every installed plugin in every run, and must not import the
+OpenAI SDK because of ours, nor load the package before coverage starts.
+"""
 
 from __future__ import annotations
 
