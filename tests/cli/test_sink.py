@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from socketserver import StreamRequestHandler, TCPServer
 
 import pytest
 
@@ -133,19 +136,43 @@ def test_an_absent_collector_costs_one_message() -> None:
 
 
 def test_user_information_in_the_address_becomes_a_header() -> None:
-    seen: list[str] = []
+    seen: list[str | None] = []
 
-    def relay(path: str, body: bytes) -> None:
-        seen.append(path)
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.headers["authorization"])
+            self.send_response(200)
+            self.end_headers()
 
-    with Sink(relay) as collector:
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with TCPServer(("127.0.0.1", 0), Handler) as server:
+        url = f"http://me:pass%40word@127.0.0.1:{server.server_address[1]}"
+        there = collector_from({"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        assert there is not None
+        with Forwarder(there) as forwarder:
+            forwarder.relay("/v1/traces", b"")
+            server.handle_request()
+    assert seen == ["Basic " + base64.b64encode(b"me:pass@word").decode()]
+    assert (forwarder.sent, forwarder.failures) == (1, [])
+
+
+def test_a_collector_that_does_not_speak_http_costs_one_message() -> None:
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(b"\x00\x00\x12\x04 not http\r\n\r\n")
+
+    with TCPServer(("127.0.0.1", 0), Handler) as server:
         there = collector_from(
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint.replace("//", "//me:pass%40word@")}
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}"}
         )
         assert there is not None
         with Forwarder(there) as forwarder:
             forwarder.relay("/v1/traces", b"")
-    assert (seen, forwarder.failures) == (["/v1/traces"], [])
+            server.handle_request()
+    assert (forwarder.sent, len(forwarder.failures)) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from cli.recorded import recorded
 from stallwatch.cli.demo.record import Demonstration, End
 from stallwatch.cli.demo.runner import Progress
 from stallwatch.cli.demo.table import live_line, results
+from stallwatch.cli.demo.wording import summary
 
 
 def _shown(demo: Demonstration, width: int) -> str:
@@ -78,6 +79,14 @@ def test_a_bare_run_that_ends_by_itself_is_told_as_it_was() -> None:
     demo = recorded()
     record = replace(demo.scenes[0], bare=replace(demo.scenes[0].bare, end=End.CRASHED))
     assert "the program crashed" in _shown(replace(demo, scenes=(record,)), 160)
+
+
+def test_the_summary_speaks_only_of_what_was_run() -> None:
+    demo = recorded()
+    dead, alive = replace(demo, scenes=demo.scenes[:1]), replace(demo, scenes=demo.scenes[-1:])
+    assert summary(dead).endswith("with a timeout in 1 of 1, after 1.2 s.")
+    assert summary(alive) == "Healthy streams: 1 of 1 guarded ones completed."
+    assert "in 4 of 4, after 1.2 to 2.4 s. Healthy streams: 3 of 3" in summary(demo)
 
 
 def test_the_live_line_stays_away_from_files_and_pipes() -> None:

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -99,7 +100,7 @@ class Forwarder:
                 continue
             try:
                 self._post(path, url, body)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, HTTPException) as error:
                 self.failures.append(f"{_shown(url)}: {error}")
                 if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
                     # Nobody there: more attempts would only make the user wait.

@@ -61,7 +61,7 @@ _COLUMNS = (
 )
 _CONSTANT = frozenset({Attr.OPERATION, Attr.PROVIDER})
 _NUMBERS = frozenset({"first token", "longest gap", "chunks", "server saw close"})
-_WORDS = frozenset({"phase", "wire", "outcome"})
+_WORDS = frozenset({"phase", "wire", "outcome", "value"})
 
 
 def page(demo: Demonstration) -> str:
@@ -89,15 +89,19 @@ def _tiles(demo: Demonstration) -> Iterator[str]:
     waiting = sum(record.bare.end is End.STILL_WAITING for record in dead)
     cut = sum(record.guarded.end is End.TIMEOUT for record in dead)
     whole = sum(record.guarded.end is End.COMPLETED for record in alive)
-    yield _tile(
-        f"{waiting} of {len(dead)}",
-        "dead streams on which the bare SDK was still waiting when the demo ended it",
-    )
-    yield _tile(
-        f"{cut} of {len(dead)}",
-        "dead streams the guard ended, each with a typed timeout and its reason on the span",
-    )
-    yield _tile(f"{whole} of {len(alive)}", "healthy streams the guard left alone, however slow they looked")
+    if dead:
+        yield _tile(
+            f"{waiting} of {len(dead)}",
+            "dead streams on which the bare SDK was still waiting when the demo ended it",
+        )
+        yield _tile(
+            f"{cut} of {len(dead)}",
+            "dead streams the guard ended, each with a typed timeout and its reason on the span",
+        )
+    if alive:
+        yield _tile(
+            f"{whole} of {len(alive)}", "healthy streams the guard left alone, however slow they looked"
+        )
 
 
 def _tile(figure: str, text: str) -> str:
@@ -198,7 +202,7 @@ def _metrics(demo: Demonstration) -> Iterator[str]:
         value = f"{series.value:.4g}{unit}"
         if series.count is not None:
             value = f"{series.count} samples, mean {series.value / max(series.count, 1):.3g}{unit}"
-        yield f"<tr>{_cell('th', '', series.name)}{_cell('td', '', attributes)}{_cell('td', '', value)}</tr>"
+        yield f"<tr>{_cell('th', '', series.name)}{_cell('td', '', attributes)}{_cell('td', 'value', value)}</tr>"
     if not demo.metrics:
         yield "<tr><td>No metrics arrived.</td></tr>"
     yield "</tbody>"

@@ -92,47 +92,27 @@ async def _demonstrate(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stallwatch-demo-")))
         policy_file = folder / "policy.toml"
         policy_file.write_text(POLICY_FILE)
-        bare_gateway = stack.enter_context(FaultGateway())
-        guarded_gateway = stack.enter_context(FaultGateway())
+        gateways = {guarded: stack.enter_context(FaultGateway()) for guarded in (False, True)}
         forwarder = None if collector is None else stack.enter_context(Forwarder(collector))
         sink = stack.enter_context(Sink(None if forwarder is None else forwarder.relay))
-        starting = asyncio.Semaphore(max(2, os.cpu_count() or 2))
 
-        async def run(scene: Scene, guarded: bool) -> Told:
-            command = [sys.executable, str(PROGRAM), *scene.arguments]
-            if guarded:
-                command = [launcher, *command]
-                env = guarded_env(
-                    guarded_gateway.base_url, scene=scene.name, sink=sink.endpoint, policy_file=policy_file
-                )
-            else:
-                env = bare_env(bare_gateway.base_url)
-            return await run_child(
-                command,
-                env,
-                patience=_patience(scene, guarded),
-                starting=starting,
-                clock=time.time,
-                heard=_listener(progress, scene, guarded),
-            )
+        def environment(scene: Scene, guarded: bool) -> dict[str, str]:
+            url = gateways[guarded].base_url
+            if not guarded:
+                return bare_env(url)
+            return guarded_env(url, scene=scene.name, sink=sink.endpoint, policy_file=policy_file)
 
-        order = sorted(
-            ((scene, guarded) for scene in scenes for guarded in (False, True)),
-            key=lambda item: (-_duration(*item), item[1]),
-        )
-        told = dict(zip(order, await asyncio.gather(*(run(*item) for item in order)), strict=True))
-        bare_ledger = await _settled(bare_gateway)
-        guarded_ledger = await _settled(guarded_gateway)
+        told = await _play(launcher, scenes, environment, progress)
+        ledgers = {guarded: await _settled(gateway) for guarded, gateway in gateways.items()}
         spans, points = sink.spans(), sink.metrics()
 
-    records = []
-    for scene in scenes:
-        bare = run_record(told[scene, False], guarded=False, scene=scene, ledger=bare_ledger, spans=())
-        guarded = run_record(told[scene, True], guarded=True, scene=scene, ledger=guarded_ledger, spans=spans)
-        found = differences(scene, bare, guarded)
-        records.append(SceneRecord(scene=scene, bare=bare, guarded=guarded, differences=found))
+    def record(scene: Scene, guarded: bool) -> RunRecord:
+        return run_record(
+            told[scene, guarded], guarded=guarded, scene=scene, ledger=ledgers[guarded], spans=spans
+        )
+
     return Demonstration(
-        scenes=tuple(records),
+        scenes=tuple(_judged(scene, record(scene, False), record(scene, True)) for scene in scenes),
         versions=_versions(),
         seconds=time.monotonic() - progress.began,
         settings=guarded_settings(Path("policy.toml")),
@@ -140,6 +120,37 @@ async def _demonstrate(
         collector=None if collector is None else str(collector),
         notes=_notes(forwarder),
     )
+
+
+async def _play(
+    launcher: str,
+    scenes: Sequence[Scene],
+    environment: Callable[[Scene, bool], dict[str, str]],
+    progress: Progress,
+) -> dict[tuple[Scene, bool], Told]:
+    """Run the program bare and guarded for each scene, the longest runs first."""
+    starting = asyncio.Semaphore(max(2, os.cpu_count() or 2))
+    order = sorted(
+        ((scene, guarded) for scene in scenes for guarded in (False, True)),
+        key=lambda item: (-_duration(*item), item[1]),
+    )
+
+    async def play(scene: Scene, guarded: bool) -> Told:
+        return await run_child(
+            [*([launcher] if guarded else []), sys.executable, str(PROGRAM), *scene.arguments],
+            environment(scene, guarded),
+            patience=_patience(scene, guarded),
+            starting=starting,
+            clock=time.time,
+            heard=_listener(progress, scene, guarded),
+        )
+
+    return dict(zip(order, await asyncio.gather(*(play(*item) for item in order)), strict=True))
+
+
+def _judged(scene: Scene, bare: RunRecord, guarded: RunRecord) -> SceneRecord:
+    found = differences(scene, bare, guarded)
+    return SceneRecord(scene=scene, bare=bare, guarded=guarded, differences=found)
 
 
 def _patience(scene: Scene, guarded: bool) -> float:
@@ -189,7 +200,11 @@ def run_record(
     requests = ledger.for_model(scene.model)
     if requests:
         record = _with_server(record, requests[-1], ledger.epoch - start)
-    own = [span for span in spans if span.scope in _SCOPES and span.resource.get(RUN_ATTRIBUTE) == scene.name]
+    own = [
+        span
+        for span in (spans if guarded else ())
+        if span.scope in _SCOPES and span.resource.get(RUN_ATTRIBUTE) == scene.name
+    ]
     return replace(record, spans=len(own), span=_span_record(own[-1], start) if own else None)
 
 
@@ -237,7 +252,8 @@ def _notes(forwarder: Forwarder | None) -> tuple[str, ...]:
     if forwarder is None:
         return ()
     if forwarder.failures:
-        return (f"the collector did not take everything: {forwarder.failures[0]}",)
+        reason = "the demo speaks OTLP over HTTP, for which a collector usually listens on port 4318"
+        return (f"the collector did not take everything: {forwarder.failures[0]} ({reason})",)
     return (f"{forwarder.sent} exports were passed on to the collector",)
 
 

@@ -76,14 +76,19 @@ def summary(demo: Demonstration) -> str:
     dead = [record for record in demo.scenes if record.scene.must_be_cut]
     alive = [record for record in demo.scenes if not record.scene.must_be_cut]
     waiting = sum(record.bare.end is End.STILL_WAITING for record in dead)
-    ended = [record.guarded.ended_at for record in dead if record.guarded.end is End.TIMEOUT]
+    ended = [f"{record.guarded.ended_at:.1f}" for record in dead if record.guarded.end is End.TIMEOUT]
     whole = sum(record.guarded.end is End.COMPLETED for record in alive)
-    span = f", after {min(ended):.1f} to {max(ended):.1f} s" if ended else ""
-    return (
-        f"Dead streams: the bare SDK was still waiting in {waiting} of {len(dead)}; "
-        f"the guarded calls ended with a timeout in {len(ended)} of {len(dead)}{span}. "
-        f"Healthy streams: {whole} of {len(alive)} guarded ones completed."
-    )
+    span = " to ".join(sorted({min(ended, key=float), max(ended, key=float)}, key=float)) if ended else ""
+    sentences = []
+    if dead:
+        after = f", after {span} s" if span else ""
+        sentences.append(
+            f"Dead streams: the bare SDK was still waiting in {waiting} of {len(dead)}; the guarded calls ended "
+            f"with a timeout in {len(ended)} of {len(dead)}{after}."
+        )
+    if alive:
+        sentences.append(f"Healthy streams: {whole} of {len(alive)} guarded ones completed.")
+    return " ".join(sentences)
 
 
 def source_note(demo: Demonstration) -> str:
