@@ -10,7 +10,15 @@ import warnings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    from grafana_foundation_sdk.builders import common, dashboard, heatmap, prometheus, stat, table, timeseries
+    from grafana_foundation_sdk.builders import (
+        common,
+        dashboard,
+        heatmap,
+        prometheus,
+        stat,
+        table,
+        timeseries,
+    )
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
     from grafana_foundation_sdk.models import common as looks

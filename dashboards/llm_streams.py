@@ -12,22 +12,14 @@ from typing import Any
 
 from dashboards import promql as q
 from dashboards.classic import dashboard, models
-from dashboards.panels import DATASOURCE, Grid, Query, heat, lines, number, rows
+from dashboards.panels import DATASOURCE, Grid, Query, heat, lines, number, rows, share
 
 UID = "stallwatch-llm-streams"
 SCHEMA_VERSION = 39
 """Of the classic format; what Grafana 10.4 reads as it stands, newer ones migrate it on loading."""
 
-BY_MODEL = (q.PROVIDER, q.MODEL)
-QUANTILES = (0.5, 0.95, 0.99)
-
-
-def chosen(**matchers: str) -> str:
-    """Return the selector of the variables; further matchers are given as ``label="value"``."""
-    # A call without a model has no such label, so "All" must match its absence too (see the variables).
-    given = [f'job=~"$job", {q.PROVIDER}=~"$provider", {q.MODEL}=~"$model"']
-    given += [f'{name}="{value}"' for name, value in matchers.items()]
-    return "{" + ", ".join(given) + "}"
+RATE = "$__rate_interval"
+"""The window of what changes over the chosen time; ``$__range`` is that of one value for all of it."""
 
 
 def build() -> models.Dashboard:
@@ -35,7 +27,9 @@ def build() -> models.Dashboard:
     board = (
         dashboard.Dashboard("LLM streams")
         .uid(UID)
-        .description("Streams of the OpenAI SDK as stallwatch sees them: silent now, outcomes, waits, stalls.")
+        .description(
+            "Streams of the OpenAI SDK as stallwatch sees them: silent now, outcomes, waits, stalls."
+        )
         .tags(["stallwatch", "llm", "opentelemetry"])
         .readonly()
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
@@ -54,16 +48,25 @@ def build() -> models.Dashboard:
     _add_models(grid)
     model = board.build()
     model.schema_version = SCHEMA_VERSION
+    for annotation in model.annotations.list_val:
+        # The SDK's default hides the switch in a menu.
+        annotation.placement = None
     return model
 
 
 def _add_variables(board: Any) -> None:
     board.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     known = q.ACTIVE
+    # "All" models is .* and not .+, because a call that names no model has no such label.
     for name, label, query, everything in (
         ("job", "Job", f"label_values({known}, job)", ".+"),
-        ("provider", "Provider", f'label_values({known}{{job=~"$job"}}, {q.PROVIDER})', ".*"),
-        ("model", "Model", f'label_values({known}{{job=~"$job", {q.PROVIDER}=~"$provider"}}, {q.MODEL})', ".*"),
+        ("provider", "Provider", f'label_values({known}{{job=~"$job"}}, {q.PROVIDER})', ".+"),
+        (
+            "model",
+            "Model",
+            f'label_values({known}{{job=~"$job", {q.PROVIDER}=~"$provider"}}, {q.MODEL})',
+            ".*",
+        ),
     ):
         board.with_variable(
             dashboard.QueryVariable(name)
@@ -87,8 +90,6 @@ def _add_annotations(board: Any) -> None:
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color("red")
-        # Unset, the switch would be hidden in a menu.
-        .placement("")
         .expr('ALERTS{alertname=~"LLMStream.+", alertstate="firing"}')
         .title_format("{{alertname}}")
         .text_format("{{" + q.PROVIDER + "}} {{" + q.MODEL + "}}")
@@ -97,153 +98,102 @@ def _add_annotations(board: Any) -> None:
 
 def _add_now(grid: Grid) -> None:
     grid.row("Now")
-    grid.add(
+    grid.line(
+        4,
         number(
             "Open streams",
             f"How many streams are open now? ({q.ACTIVE})",
-            Query(f"sum({q.ACTIVE}{chosen()}) or vector(0)", "open"),
+            Query(f"sum({q.ACTIVE}{q.chosen()}) or vector(0)", "open"),
             "short",
         ),
-        6,
-        4,
-    )
-    grid.add(
         number(
             "Silent for more than 10 s",
             f"In how many of them does the reader wait for more than 10 s without progress? ({q.SILENT})",
-            Query(f"sum({q.SILENT}{chosen()}) or vector(0)", "silent"),
+            Query(f"sum({q.SILENT}{q.chosen()}) or vector(0)", "silent"),
             "short",
         ),
-        6,
-        4,
-    )
-    grid.add(
         number(
             "Longest wait now",
             f"How long has the stream waited that waits longest? ({q.OLDEST_WAIT})",
-            Query(f"max({q.OLDEST_WAIT}{chosen()}) or vector(0)", "longest wait"),
+            Query(f"max({q.OLDEST_WAIT}{q.chosen()}) or vector(0)", "longest wait"),
             "s",
         ),
-        6,
-        4,
-    )
-    stalled = chosen(**{q.OUTCOME: "stalled"})
-    grid.add(
-        number(
+        share(
             "Stalled, of all that ended",
             f"Which share of the streams that ended in the chosen time stalled? ({q.STREAMS})",
-            Query(
-                f"sum(increase({q.STREAMS}{stalled}[$__range])) / (sum(increase({q.STREAMS}{chosen()}[$__range])) > 0)",
-                "stalled",
-            ),
-            "percentunit",
-            empty="No traffic",
-            decimals=2,
+            Query(q.share_of("stalled", "$__range"), "stalled"),
         ),
-        6,
-        4,
     )
-    grid.add(
+    grid.line(
+        8,
         lines(
             "Silent streams by phase",
             f"Do streams wait for a first token, think, or hang in mid-answer? ({q.SILENT})",
-            [Query(f"sum by ({q.PHASE}) ({q.SILENT}{chosen()})", "{{" + q.PHASE + "}}")],
+            [Query(f"sum by ({q.PHASE}) ({q.SILENT}{q.chosen()})", q.legend(q.PHASE))],
             "short",
             stacked=True,
         ),
-        12,
-        8,
-    )
-    grid.add(
         lines(
             "Longest wait by model",
             f"Which model makes its readers wait, and since when? ({q.OLDEST_WAIT})",
-            [Query(f"max by ({q.MODEL}) ({q.OLDEST_WAIT}{chosen()})", "{{" + q.MODEL + "}}")],
+            [Query(f"max by ({q.MODEL}) ({q.OLDEST_WAIT}{q.chosen()})", q.legend(q.MODEL))],
             "s",
         ),
-        12,
-        8,
     )
 
 
 def _add_outcomes(grid: Grid) -> None:
     grid.row("Outcomes")
-    rate = f"sum by ({q.OUTCOME}) (rate({q.STREAMS}{chosen()}[$__rate_interval]))"
-    grid.add(
+    grid.line(
+        8,
         lines(
             "Streams by outcome",
             f"How do streams end? ({q.STREAMS})",
-            [Query(rate, "{{" + q.OUTCOME + "}}", exemplars=True)],
+            [Query(q.ended("", RATE, q.OUTCOME), q.legend(q.OUTCOME), exemplars=True)],
             "cps",
             stacked=True,
         ),
-        12,
-        8,
-    )
-    bad = f'job=~"$job", {q.PROVIDER}=~"$provider", {q.MODEL}=~"$model", {q.OUTCOME}=~"stalled|failed|truncated"'
-    grid.add(
         lines(
             "Share that stalled, failed or was cut, by model",
             f"Which model fails its callers? Cancelled, closed and abandoned streams are not failures. ({q.STREAMS})",
-            [
-                Query(
-                    f"sum by ({q.MODEL}) (rate({q.STREAMS}{{{bad}}}[$__rate_interval])) / "
-                    f"(sum by ({q.MODEL}) (rate({q.STREAMS}{chosen()}[$__rate_interval])) > 0)",
-                    "{{" + q.MODEL + "}}",
-                )
-            ],
+            [Query(q.share_of("stalled|failed|truncated", RATE, q.MODEL), q.legend(q.MODEL))],
             "percentunit",
             top=1,
         ),
-        12,
-        8,
     )
 
 
 def _add_first_token(grid: Grid) -> None:
     grid.row("First token")
-    grid.add(
+    by_model = q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, RATE, q.MODEL)
+    grid.line(
+        8,
         lines(
             "Time to first token",
-            "How long until the first generated output, reasoning included? Role, empty and usage chunks do not count. "
-            f"({q.TIME_TO_FIRST_TOKEN})",
+            "How long until the first generated output, reasoning included? Role, empty and usage chunks do not "
+            f"count. ({q.TIME_TO_FIRST_TOKEN})",
             _quantiles(q.TIME_TO_FIRST_TOKEN),
             "s",
         ),
-        8,
-        8,
-    )
-    grid.add(
         lines(
             "Time to first token by model (95 %)",
             f"Which model is slow to begin? ({q.TIME_TO_FIRST_TOKEN})",
-            [
-                Query(
-                    q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, chosen(), "$__rate_interval", q.MODEL),
-                    "{{" + q.MODEL + "}}",
-                    exemplars=True,
-                )
-            ],
+            [Query(by_model, q.legend(q.MODEL), exemplars=True)],
             "s",
         ),
-        8,
-        8,
-    )
-    grid.add(
         lines(
             "Duration of calls",
             f"How long do calls take in all, streamed or not, whatever their end? ({q.DURATION})",
             _quantiles(q.DURATION),
             "s",
         ),
-        8,
-        8,
     )
 
 
 def _add_gaps(grid: Grid) -> None:
     grid.row("Gaps between chunks")
-    grid.add(
+    grid.line(
+        8,
         lines(
             "Gap between chunks",
             "How evenly does the answer flow? Waits for the server only; a reader's own pauses are not part of it. "
@@ -251,83 +201,69 @@ def _add_gaps(grid: Grid) -> None:
             _quantiles(q.GAP),
             "s",
         ),
-        8,
-        8,
-    )
-    grid.add(
         lines(
             "Longest gap of a stream",
             f"How bad is the worst moment of a stream? The wait that ended in a stall counts. ({q.LONGEST_GAP})",
             _quantiles(q.LONGEST_GAP),
             "s",
         ),
-        8,
-        8,
-    )
-    grid.add(
         heat(
             "Gaps between chunks, all of them",
             f"Are the gaps of one kind, or are some streams of another? ({q.GAP})",
-            f"sum by (le) (increase({q.GAP}_bucket{chosen()}[$__rate_interval]))",
+            f"sum by (le) (increase({q.GAP}_bucket{q.chosen()}[{RATE}]))",
             "s",
         ),
-        8,
-        8,
     )
 
 
 def _add_stalls(grid: Grid) -> None:
     grid.row("Stalls")
-    for title, question, label in (
-        ("Stalls by phase", "Do streams stall before the first token, while thinking, or in mid-answer?", q.STALL_PHASE),
-        (
-            "Stalls by wire verdict",
-            "Was the wire dead, or did keepalives or empty chunks hide a dead generation?",
-            q.STALL_WIRE,
+    grid.line(
+        8,
+        _stalls_by(
+            q.STALL_PHASE,
+            "phase",
+            "Do streams stall before the first token, while thinking, or in mid-answer?",
         ),
-    ):
-        expr = f"sum by ({label}, {q.STALL_ACTION}) (increase({q.STALLS}{chosen()}[$__rate_interval]))"
-        legend = "{{" + label + "}} ({{" + q.STALL_ACTION + "}})"
-        grid.add(
-            lines(title, f"{question} ({q.STALLS})", [Query(expr, legend, exemplars=True)], "short", stacked=True), 8, 8
-        )
-    grid.add(
+        _stalls_by(
+            q.STALL_WIRE,
+            "wire verdict",
+            "Was the wire dead, or did keepalives or empty chunks hide a dead generation?",
+        ),
         lines(
             "Wait that was judged a stall",
             f"How long had been waited when a stream was given up? ({q.STALL_WAIT})",
             _quantiles(q.STALL_WAIT),
             "s",
         ),
-        8,
-        8,
     )
+
+
+def _stalls_by(label: str, what: str, question: str) -> Any:
+    expr = f"60 * sum by ({label}, {q.STALL_ACTION}) (rate({q.STALLS}{q.chosen()}[{RATE}]))"
+    named = f"{q.legend(label)} ({q.legend(q.STALL_ACTION)})"
+    queries = [Query(expr, named, exemplars=True)]
+    return lines(f"Stalls by {what}", f"{question} ({q.STALLS})", queries, "cpm", stacked=True)
 
 
 def _add_models(grid: Grid) -> None:
     grid.row("Models")
-    by = ", ".join(BY_MODEL)
-    ended = f"sum by ({by}) (increase({q.STREAMS}{chosen()}[$__range]))"
-    shares = {
-        outcome: f"sum by ({by}) (increase({q.STREAMS}{chosen(**{q.OUTCOME: outcome})}[$__range])) / ({ended} > 0)"
-        for outcome in ("stalled", "failed")
-    }
+    model = (q.PROVIDER, q.MODEL)
+    by = ", ".join(model)
+    first = q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, "$__range", *model)
+    longest = q.quantile(0.95, q.LONGEST_GAP, "$__range", *model)
     panel = rows(
         "Models",
         "Which models are in use, and how do they compare over the chosen time? A click on a model shows it alone. "
         f"({q.STREAMS}, {q.TIME_TO_FIRST_TOKEN}, {q.LONGEST_GAP})",
         {q.PROVIDER: "Provider", q.MODEL: "Model"},
         [
-            (Query(f"sum by ({by}) ({q.ACTIVE}{chosen()})", "Open now"), "short"),
-            (Query(ended, "Ended"), "short"),
-            (Query(shares["stalled"], "Stalled"), "percentunit"),
-            (Query(shares["failed"], "Failed"), "percentunit"),
-            (
-                Query(
-                    q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, chosen(), "$__range", *BY_MODEL), "First token (95 %)"
-                ),
-                "s",
-            ),
-            (Query(q.quantile(0.95, q.LONGEST_GAP, chosen(), "$__range", *BY_MODEL), "Longest gap (95 %)"), "s"),
+            (Query(f"sum by ({by}) ({q.ACTIVE}{q.chosen()})", "Open now"), "short"),
+            (Query(f"sum by ({by}) (increase({q.STREAMS}{q.chosen()}[$__range]))", "Ended"), "short"),
+            (Query(q.share_of("stalled", "$__range", *model), "Stalled"), "percentunit"),
+            (Query(q.share_of("failed", "$__range", *model), "Failed"), "percentunit"),
+            (Query(first, "First token (95 %)"), "s"),
+            (Query(longest, "Longest gap (95 %)"), "s"),
         ],
         sort="Stalled",
     )
@@ -336,11 +272,11 @@ def _add_models(grid: Grid) -> None:
         "&var-model=${__value.raw}&${__url_time_range}"
     )
     link = models.DynamicConfigValue(id_val="links", value=[{"title": "Only this model", "url": url}])
-    grid.add(panel.override_by_name("Model", [link]), 24, 10)
+    grid.line(10, panel.override_by_name("Model", [link]))
 
 
 def _quantiles(histogram: str) -> list[Query]:
     return [
-        Query(q.quantile(share, histogram, chosen(), "$__rate_interval"), f"{share * 100:g} %", exemplars=True)
-        for share in QUANTILES
+        Query(q.quantile(part, histogram, RATE), f"{part * 100:g} %", exemplars=True)
+        for part in (0.5, 0.95, 0.99)
     ]

@@ -7,7 +7,8 @@ is set here, once, and a panel is built only together with its place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass
 from typing import Any
 
 from dashboards.classic import (
@@ -38,59 +39,59 @@ class Query:
     exemplars: bool = False
 
 
-@dataclass(slots=True)
 class Grid:
-    """Puts panels side by side and row under row; what does not fit is an error, never a silent overflow."""
+    """Lays out lines of panels of equal width under the titles of rows, and numbers them in order."""
 
-    board: Any
-    _x: int = 0
-    _y: int = 0
-    _height: int = 0
-    _ids: int = field(default=0)
+    def __init__(self, board: Any) -> None:
+        self._board = board
+        self._y = 0
+        self._ids = itertools.count(1)
 
     def row(self, title: str) -> None:
-        """Begin a row; its panels follow it, which keeps it open."""
-        self._break()
-        row = dashboard.Row(title).id(self._next_id()).grid_pos(models.GridPos(h=1, w=WIDTH, x=0, y=self._y))
-        self.board.with_row(row)
+        """Begin a row; its lines follow it, which keeps it open."""
+        row = dashboard.Row(title).id(next(self._ids))
+        self._board.with_row(row.grid_pos(models.GridPos(h=1, w=WIDTH, x=0, y=self._y)))
         self._y += 1
 
-    def add(self, panel: Any, width: int, height: int) -> None:
-        """Put a panel to the right of the last one, or under it when the line is full."""
-        if self._x + width > WIDTH:
-            raise ValueError(f"width={width} is not allowed: {WIDTH - self._x} columns are left on this line")
-        place = models.GridPos(h=height, w=width, x=self._x, y=self._y)
-        self.board.with_panel(panel.id(self._next_id()).grid_pos(place))
-        self._x += width
-        self._height = max(self._height, height)
-        if self._x == WIDTH:
-            self._break()
-
-    def _break(self) -> None:
-        if self._x not in {0, WIDTH}:
-            raise ValueError(f"a line ends after {self._x} columns: fill all {WIDTH}")
-        self._x, self._y, self._height = 0, self._y + self._height, 0
-
-    def _next_id(self) -> int:
-        self._ids += 1
-        return self._ids
+    def line(self, height: int, *panels: Any) -> None:
+        """Add a line of panels; raises ValueError when their number does not divide the grid."""
+        width, rest = divmod(WIDTH, len(panels))
+        if rest:
+            raise ValueError(f"{len(panels)} panels are not allowed: give a number that divides {WIDTH}")
+        for place, panel in enumerate(panels):
+            position = models.GridPos(h=height, w=width, x=place * width, y=self._y)
+            self._board.with_panel(panel.id(next(self._ids)).grid_pos(position))
+        self._y += height
 
 
-def number(title: str, description: str, query: Query, unit: str, *, empty: str = "0", decimals: int | None = None) -> Any:
-    """Return a single present value."""
-    panel = (
-        _common(stat.Panel(), title, description, unit)
-        .no_value(empty)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False))
+def number(title: str, description: str, query: Query, unit: str) -> Any:
+    """Return a present value over its own recent past."""
+    return (
+        _number(title, description, unit)
         .graph_mode(looks.BigValueGraphMode.AREA)
-        .color_mode(looks.BigValueColorMode.NONE)
         .with_target(_range_query(query, "A"))
     )
-    return panel if decimals is None else panel.decimals(decimals)
+
+
+def share(title: str, description: str, query: Query) -> Any:
+    """Return one share over the whole chosen time; without traffic there is none."""
+    return (
+        _number(title, description, "percentunit")
+        .decimals(2)
+        .no_value("No traffic")
+        .graph_mode(looks.BigValueGraphMode.NONE)
+        .with_target(_query(query.expr, "A").instant().legend_format(query.legend))
+    )
 
 
 def lines(
-    title: str, description: str, queries: list[Query], unit: str, *, stacked: bool = False, top: float | None = None
+    title: str,
+    description: str,
+    queries: list[Query],
+    unit: str,
+    *,
+    stacked: bool = False,
+    top: float | None = None,
 ) -> Any:
     """Return curves over time with a legend that shows their last and highest values."""
     legend = (
@@ -105,7 +106,9 @@ def lines(
         .no_value("No traffic")
         .min(0)
         .legend(legend)
-        .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
+        .tooltip(
+            common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING)
+        )
         .fill_opacity(30 if stacked else 8)
         .show_points(looks.VisibilityMode.NEVER)
     )
@@ -120,9 +123,7 @@ def lines(
 
 def heat(title: str, description: str, expr: str, unit: str) -> Any:
     """Return a heatmap of a histogram's buckets."""
-    query = (
-        _query(expr, "A").range().format(prometheus_models.PromQueryFormat.HEATMAP).legend_format("{{le}}").exemplar(True)
-    )
+    query = _query(expr, "A").range().format(prometheus_models.PromQueryFormat.HEATMAP)
     axis = heatmap.YAxisConfig().unit(unit).axis_placement(looks.AxisPlacement.LEFT)
     scheme = (
         heatmap.HeatmapColorOptions()
@@ -139,11 +140,13 @@ def heat(title: str, description: str, expr: str, unit: str) -> Any:
         .color(scheme)
         .cell_gap(1)
         .show_legend()
-        .with_target(query)
+        .with_target(query.legend_format("{{le}}").exemplar(True))
     )
 
 
-def rows(title: str, description: str, labels: dict[str, str], columns: list[tuple[Query, str]], sort: str) -> Any:
+def rows(
+    title: str, description: str, labels: dict[str, str], columns: list[tuple[Query, str]], sort: str
+) -> Any:
     """Return a table with one line per combination of ``labels`` (name to heading) and a column per query.
 
     Each query comes with the unit of its column; the line with the highest value of the column ``sort`` comes first.
@@ -157,14 +160,27 @@ def rows(title: str, description: str, labels: dict[str, str], columns: list[tup
     for letter, (query, unit) in zip("ABCDEFGH", columns, strict=False):
         names[f"Value #{letter}"] = query.legend
         panel = panel.with_target(
-            _query(query.expr, letter).instant().format(prometheus_models.PromQueryFormat.TABLE).legend_format("")
+            _query(query.expr, letter)
+            .instant()
+            .format(prometheus_models.PromQueryFormat.TABLE)
+            .legend_format("")
         ).override_by_name(query.legend, [models.DynamicConfigValue(id_val="unit", value=unit)])
     order = {name: place for place, name in enumerate(names)}
-    return panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={})).with_transformation(
+    return panel.with_transformation(
+        models.DataTransformerConfig(id_val="merge", options={})
+    ).with_transformation(
         models.DataTransformerConfig(
             id_val="organize",
             options={"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names},
         )
+    )
+
+
+def _number(title: str, description: str, unit: str) -> Any:
+    return (
+        _common(stat.Panel(), title, description, unit)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False))
+        .color_mode(looks.BigValueColorMode.NONE)
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from stallwatch import catalogue
 from stallwatch.catalogue import Attr, Instrument, MetricSpec
 
-MODEL, OUTCOME, PHASE, PROVIDER, STALL_ACTION, STALL_PHASE, STALL_WIRE, TOKEN_TYPE = (
+MODEL, OUTCOME, PHASE, PROVIDER, STALL_ACTION, STALL_PHASE, STALL_WIRE = (
     name.replace(".", "_")
     for name in (
         Attr.REQUEST_MODEL,
@@ -20,7 +20,6 @@ MODEL, OUTCOME, PHASE, PROVIDER, STALL_ACTION, STALL_PHASE, STALL_WIRE, TOKEN_TY
         Attr.STALL_ACTION,
         Attr.STALL_PHASE,
         Attr.STALL_WIRE,
-        Attr.TOKEN_TYPE,
     )
 )
 
@@ -43,10 +42,36 @@ TIME_TO_FIRST_TOKEN = series(catalogue.TIME_TO_FIRST_TOKEN)
 GAP = series(catalogue.TIME_PER_OUTPUT_CHUNK)
 LONGEST_GAP = series(catalogue.LONGEST_GAP)
 STALL_WAIT = series(catalogue.STALL_WAIT)
-TOKENS = series(catalogue.TOKEN_USAGE)
 
 
-def quantile(share: float, histogram: str, chosen: str, window: str, *by: str) -> str:
+def chosen(**matchers: str) -> str:
+    """Return the selector of a dashboard's variables; further matchers are given by label, with their operator."""
+    given = ['job=~"$job"', f'{PROVIDER}=~"$provider"', f'{MODEL}=~"$model"']
+    return "{" + ", ".join([*given, *(f"{label}{matcher}" for label, matcher in matchers.items())]) + "}"
+
+
+def ended(outcomes: str, window: str, *by: str) -> str:
+    """Return how many streams ended a second within ``window`` with one of the ``outcomes`` (``a|b``; all if empty)."""
+    matchers = {OUTCOME: f'=~"{outcomes}"'} if outcomes else {}
+    return f"{_sum(by)} (rate({STREAMS}{chosen(**matchers)}[{window}]))"
+
+
+def share_of(outcomes: str, window: str, *by: str) -> str:
+    """Return which share of all streams ended within ``window`` with one of the ``outcomes``; none without traffic."""
+    return f"{ended(outcomes, window, *by)} / ({ended('', window, *by)} > 0)"
+
+
+def quantile(share: float, histogram: str, window: str, *by: str) -> str:
     """Return the quantile of a histogram over ``window``, one series for each combination of ``by``."""
-    labels = ", ".join(("le", *by))
-    return f"histogram_quantile({share:g}, sum by ({labels}) (rate({histogram}_bucket{chosen}[{window}])))"
+    return (
+        f"histogram_quantile({share:g}, {_sum(('le', *by))} (rate({histogram}_bucket{chosen()}[{window}])))"
+    )
+
+
+def legend(label: str) -> str:
+    """Return what makes a series be called by a label's value."""
+    return "{{" + label + "}}"
+
+
+def _sum(by: tuple[str, ...]) -> str:
+    return f"sum by ({', '.join(by)})" if by else "sum"

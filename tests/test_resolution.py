@@ -191,6 +191,13 @@ def test_the_backstop_outlasts_every_enforced_wait(
     assert resolved(call=settings, backstop=given_backstop).backstop == expected
 
 
+def test_a_call_that_is_not_streamed_gets_connect_and_total_only() -> None:
+    layers = Layers(environment=Policy.of(idle=3, total=60))
+    result = resolve(layers, model="gpt-5", base_url=URL, stream=False)
+    assert result.limits == Limits(connect=5.0, total=60.0)
+    assert (result.rule, result.backstop) == ("environment", 300.0)
+
+
 def test_the_built_ins_leave_nothing_open() -> None:
     for deadlines in (BUILT_IN.deadlines, HIDDEN_REASONING):
         assert all(

@@ -6,12 +6,13 @@ clients live, ``unguard`` of the last one does unless the process is instrumente
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from opentelemetry.metrics import get_meter
-from opentelemetry.trace import get_tracer
+from opentelemetry.metrics import NoOpMeter, get_meter
+from opentelemetry.trace import NoOpTracer, get_tracer
 
 from stallwatch import settings
 from stallwatch.catalogue import SCOPE
@@ -29,6 +30,8 @@ __all__ = ["govern_everywhere", "guard", "release_everywhere", "unguard"]
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The newest released schema whose ``gen_ai`` names are the ones emitted here."""
+
+log = logging.getLogger("stallwatch")
 
 Client = TypeVar("Client")
 
@@ -99,10 +102,24 @@ def _remove_if_unused(wiring: Wiring) -> None:
 
 
 def _recorders(tracer_provider: Any, meter_provider: Any) -> Recorders:
-    tracer = get_tracer(SCOPE, __version__, tracer_provider, schema_url=SCHEMA_URL)
-    meter = get_meter(SCOPE, __version__, meter_provider, schema_url=SCHEMA_URL)
     old = None if _patches.wiring is None else _patches.wiring.recorders.metrics
     if isinstance(old, MetricRecorder):
         # Callbacks cannot be taken back from a meter; this one goes quiet.
         old.active = False
-    return Recorders(SpanRecorder(tracer), MetricRecorder(meter, registry.live))
+    return Recorders(_spans(tracer_provider), _metrics(meter_provider))
+
+
+def _spans(provider: Any) -> SpanRecorder:
+    try:
+        return SpanRecorder(get_tracer(SCOPE, __version__, provider, schema_url=SCHEMA_URL))
+    except Exception as error:
+        log.warning("no spans: the tracer provider failed: %s", type(error).__name__, exc_info=error)
+        return SpanRecorder(NoOpTracer())
+
+
+def _metrics(provider: Any) -> MetricRecorder:
+    try:
+        return MetricRecorder(get_meter(SCOPE, __version__, provider, schema_url=SCHEMA_URL), registry.live)
+    except Exception as error:
+        log.warning("no metrics: the meter provider failed: %s", type(error).__name__, exc_info=error)
+        return MetricRecorder(NoOpMeter(SCOPE), registry.live)

@@ -114,6 +114,14 @@ WIRE: dict[str, tuple[Limits, list[Row], float, Phase, Wire, float]] = {
         KEEPALIVE,
         4,
     ),
+    "first_token: the wire's silence goes on over a pause": (
+        LIMITS,
+        [(1.5, BYTES), (2.5, "pause"), (100, "wait")],
+        101,
+        Phase.FIRST_TOKEN,
+        DEAD,
+        2,
+    ),
     "thinking: no byte": (LIMITS, [(1, REASONING)], 4, Phase.THINKING, DEAD, 3),
     "thinking: comments": (LIMITS, [(1, REASONING), (3, BYTES), (5, BYTES)], 7, Phase.THINKING, KEEPALIVE, 6),
     "thinking: heartbeats": (

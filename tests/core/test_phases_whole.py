@@ -101,6 +101,12 @@ def test_silence_is_a_stall_while_more_may_follow(choices: int, rows: list[Row],
     assert tracker.phase is Phase.IDLE
 
 
+@pytest.mark.parametrize("event", ["back_off", "attempt"])
+def test_an_answer_that_must_be_asked_for_again_is_not_whole(event: str) -> None:
+    tracker = play(LONG, [FIRST, DONE, (2, event)])
+    assert (tracker.whole, tracker.finished_choices) == (False, 0)
+
+
 def test_a_finish_reason_counts_as_progress_of_its_own_length() -> None:
     tracker = play(LONG, [FIRST])
     assert tracker.on_chunk(FINISHED, 2) == 1.5

@@ -43,6 +43,9 @@ TRANSPORT_FIRST = 0.03
 """Seconds by which the transport's own timeouts go ahead of the watch before the headers."""
 
 
+_UNKNOWN = object()
+
+
 class Quiet(Exception):
     """The answer is whole: end the iteration without an error."""
 
@@ -247,10 +250,10 @@ def _current_task() -> asyncio.Task[Any] | None:
 def _about_to_run(task: asyncio.Task[Any]) -> bool:
     # The one private name: a done waiter means that the reader runs next, or that the user's cancel is on its way.
     # Foreign task classes without it are judged by the other observations.
-    if not hasattr(task, "_fut_waiter"):
+    waiter: Any = getattr(task, "_fut_waiter", _UNKNOWN)
+    if waiter is _UNKNOWN:
         return False
-    waiter = task._fut_waiter
-    return waiter is None or waiter.done()
+    return waiter is None or bool(waiter.done())
 
 
 async def _let_an_outer_scope_win() -> None:

@@ -14,7 +14,8 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from stallwatch.core.chunks import HEARTBEAT, VISIBLE, ChunkFacts, only_comments
+from stallwatch.clock import monotonic
+from stallwatch.core.chunks import VISIBLE, only_comments
 from stallwatch.runtime import async_guard, sweeper
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
@@ -38,8 +39,12 @@ class _Proxy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def _facts(self, data: bytes) -> ChunkFacts:
-        return HEARTBEAT if self._event_stream and only_comments(data) else VISIBLE
+    def _hand_on(self, data: bytes) -> None:
+        """A reader of raw bytes gets ``data``, and waits no more; comments are bytes, but no chunk."""
+        if self._event_stream and only_comments(data):
+            self._run.tracker.on_pause(monotonic())
+        else:
+            self._run.on_facts(VISIBLE)
 
     def _closed(self, *, inside: bool) -> None:
         """The response is closed; ``inside`` when it was the waiting reader itself that closed it."""
@@ -81,7 +86,7 @@ class SyncProxy(_Proxy):
                     return
                 raise raised from cause_of(error)
             run.on_bytes(data)
-            run.on_facts(self._facts(data))
+            self._hand_on(data)
             yield data
 
     def close(self) -> None:
@@ -118,7 +123,7 @@ class AsyncProxy(_Proxy):
                 except async_guard.Quiet:
                     return
                 run.on_bytes(data)
-                run.on_facts(self._facts(data))
+                self._hand_on(data)
                 yield data
         finally:
             close = getattr(pieces, "aclose", None)

@@ -66,6 +66,7 @@ class InFlight:
         "owners",
         "pending",
         "policy",
+        "read_timeout",
         "reader",
         "received",
         "recorders",
@@ -104,6 +105,7 @@ class InFlight:
         self.has_events = False
         self.received = 0
         self.tail = b""
+        self.read_timeout: float | None = None
         self.reader: ChunkReader | None = None
         self.request: Any = None
         self.shadow: Any = None

@@ -24,9 +24,10 @@ from stallwatch.runtime.inflight import InFlight
 __all__ = ["ensure_running", "orphan"]
 
 LINGER = 1.0
-_LONGEST_SLEEP = 5.0
+_LONGEST_SLEEP = 1.0
+"""Seconds; nobody wakes the thread when the last stream ends, so this is also how late it may notice."""
 
-Closer = Callable[[], None]
+Closer = Callable[[], object]
 
 
 class _Sweeper:

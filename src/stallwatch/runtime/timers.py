@@ -81,6 +81,7 @@ class Watch:
         self._next = None
         now = monotonic()
         soon: list[Watched] = []
+        later: list[tuple[Watched, float]] = []
         while self._heap and self._heap[0][0] <= now + _EARLY:
             entry = heapq.heappop(self._heap)
             who = entry[2]()
@@ -92,7 +93,10 @@ class Watch:
             if again == 0:
                 soon.append(who)
             elif again is not None:
-                self.arm(who, again)
+                later.append((who, again))
+        for who, at in later:
+            # Only now: an instant within the tolerance would come up again in the loop above, without end.
+            self.arm(who, at)
         for who in soon:
             # In the loop's next turn, when the reader has had its own.
             asyncio.get_running_loop().call_soon(self._look, who, context=Context())

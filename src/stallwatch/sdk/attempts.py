@@ -60,6 +60,7 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
     if not isinstance(timeout, dict):
         return
     limits = run.policy.limits
+    run.read_timeout = timeout.get("read")
     due = run.tracker.due()
     left = None if due is None else max(due.at - now, 0.001)
     for name, limit in (("connect", _smaller(limits.connect, left)), ("pool", left), ("write", left), ("read", left)):

@@ -135,6 +135,7 @@ def attach_bytes(response: Any) -> None:
         return
     response.stream = proxy
     run.source = getattr(inner, "_stream", inner)
+    _restore_read_timeout(run, response)
     _bound_reads(run, response)
     _watch_owner(run, response, close=True)
 
@@ -151,6 +152,13 @@ def _bound_reads(run: InFlight, response: Any) -> None:
         BoundedReads.install(network, run)
     if run.shadow is None and http1:
         _rely_on_read_timeout(run, response)
+
+
+def _restore_read_timeout(run: InFlight, response: Any) -> None:
+    """What was left for the headers must not bound the body: each of its reads would count from anew, and unjudged."""
+    timeout = response.request.extensions.get("timeout")
+    if run.policy.mode is Mode.ENFORCE and isinstance(timeout, dict):
+        timeout["read"] = run.read_timeout
 
 
 def _rely_on_read_timeout(run: InFlight, response: Any) -> None:
@@ -188,7 +196,7 @@ def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
     run.owners = (*run.owners, weakref.ref(owner, gone))
 
 
-def _closer(run: InFlight) -> Callable[[], None] | None:
+def _closer(run: InFlight) -> Callable[[], object] | None:
     source, waiter = run.source, run.waiter
     if isinstance(waiter, TaskWaiter):
         return None if waiter.loop is None else partial(_close_on_loop, source, waiter.loop)

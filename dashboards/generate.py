@@ -1,0 +1,78 @@
+"""Writes the dashboard and the rules into this folder: ``python -m dashboards.generate``, from the project's root."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dashboards import llm_streams, rules
+from dashboards.classic import JSONEncoder
+
+HERE = Path(__file__).parent
+
+
+def files(goal: rules.Objective) -> dict[str, str]:
+    """Return every generated file: its name and its text."""
+    board = JSONEncoder(sort_keys=True, indent=2).encode(llm_streams.build()) + "\n"
+    return {"llm-streams.json": board, "rules.yml": rules.render(goal)}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the files, or with ``--check`` tell whether they are as they would be written."""
+    options = _parser().parse_args(argv)
+    try:
+        goal = rules.Objective(
+            target=options.target,
+            stuck_after=options.stuck_after,
+            runbooks=options.runbooks.rstrip("/"),
+            grafana=options.grafana.rstrip("/"),
+        )
+    except ValueError as problem:
+        print(f"generate: {problem}", file=sys.stderr)
+        return 2
+    differing = []
+    for name, text in files(goal).items():
+        path = options.folder / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        differing.append(name)
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+    for name in differing:
+        print(f"{'differs' if options.check else 'written'}: {options.folder / name}")
+    return 1 if options.check and differing else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    usual = rules.Objective()
+    parser = argparse.ArgumentParser(prog="python -m dashboards.generate", description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if a file would change"
+    )
+    parser.add_argument("--folder", type=Path, default=HERE, help="where to write (default: this folder)")
+    parser.add_argument(
+        "--target",
+        type=float,
+        default=usual.target,
+        help=f"share of streams without a stall (default {usual.target})",
+    )
+    parser.add_argument(
+        "--stuck-after",
+        type=float,
+        default=usual.stuck_after,
+        metavar="SECONDS",
+        help=f"a wait that none of your deadlines allows (default {usual.stuck_after:g})",
+    )
+    parser.add_argument(
+        "--runbooks", default=usual.runbooks, metavar="URL", help="where runbooks.md is published"
+    )
+    parser.add_argument(
+        "--grafana", default=usual.grafana, metavar="URL", help="your Grafana, for links in alerts"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
