@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -132,9 +133,11 @@ else:
 @pytest.mark.parametrize("how", ["paused", "blocked", "async"])
 def test_an_exit_with_an_open_stream_is_prompt_and_exports_its_span(plain: Place, how: str) -> None:
     said, err = spawn(EXITS, plain.base_url, how).finish(within=8)
-    assert said == ["abandoned"]
-    if how != "async":
-        # The bare SDK too is loud when a loop closes under a half-read stream.
+    if how == "async":
+        # The loop closes half-read generators at its end; the bare SDK too is loud about it at times.
+        assert said == ["closed_early"]
+    else:
+        assert said == ["abandoned"]
         assert err == ""
 
 
@@ -179,11 +182,13 @@ def test_two_loops_at_the_same_time_are_watched_apart(plain: Place, loop: str) -
 
 def test_a_stream_that_outlives_its_loop_is_ended_when_it_is_dropped(plain: Place) -> None:
     kept: list[Any] = []
+    socket: list[Any] = []
 
     async def story() -> None:
         client = plain.async_client()
         stream = await _create(client, STALLS)
         kept.extend((client, stream))
+        socket.append(weakref.ref(stream.response.extensions["network_stream"]))
 
     with instrumented(idle=0.2) as captured:
         asyncio.run(story())
@@ -194,4 +199,5 @@ def test_a_stream_that_outlives_its_loop_is_ended_when_it_is_dropped(plain: Plac
             kept.clear()
             gc.collect()
             eventually(lambda: captured.spans)
+            eventually(lambda: gc.collect() >= 0 and socket[0]() is None)
         assert _outcomes(captured) == ["abandoned"]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts
 from stallwatch.core.phases import Due, Stall, Tracker, Whole
-from stallwatch.core.words import Mode, Outcome, Phase, StallAction, Wire
+from stallwatch.core.words import Mode, Outcome, Phase, StallAction
 from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError, TotalTimeoutError
 from stallwatch.resolution import ResolvedPolicy
 from stallwatch.runtime import registry
@@ -174,7 +174,7 @@ class InFlight:
             if self.policy.mode is Mode.ENFORCE:
                 self.pending = found
                 return True
-            self.tracker.on_stall(Stall(phase=Phase.DONE, wire=Wire.DEAD_WIRE, limit=0.0, allowed=0.0, waited=0.0))
+            self.tracker.on_stall(found)
             return False
         enforce = self.policy.mode is Mode.ENFORCE
         self.tracker.on_stall(found)

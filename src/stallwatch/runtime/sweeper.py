@@ -58,6 +58,8 @@ class _Sweeper:
                 item = None
             if item is not None:
                 _sweep(*item)
+                # Not held through the next sleep: what it closed is to be freed now.
+                item = None
             now = monotonic()
             _end_silent_spans(now)
             if registry.live() or not self.inbox.empty():
