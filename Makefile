@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest lint format types coverage demo clean
+.PHONY: help env env-oldest test test-oldest lint format types coverage demo readme clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -42,6 +42,9 @@ coverage: env ## Check that the tests of the core take every branch of it
 
 demo: env ## Show bare and guarded streams side by side
 	$(BIN)/stallwatch demo $(ARGS)
+
+readme: env ## Put the settings table into the README
+	$(BIN)/python scripts/fill-readme
 
 clean: ## Remove everything that was made
 	rm -rf .venv .venv-oldest build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -247,6 +247,9 @@ def test_a_run_waits_from_its_beginning() -> None:
     tracker = Tracker(PLAIN, 10)
     assert (tracker.waiting, tracker.wait_from, tracker.started, tracker.waited(11)) == (True, 10, 10, 1)
     assert (tracker.attempts, tracker.outcome) == (0, None)
+    due = tracker.due()
+    assert due is not None
+    assert (due.at, due.phase, tracker.attempt_started, tracker.whole) == (12, Phase.FIRST_TOKEN, 10, False)
     tracker.on_attempt(12)
     assert (tracker.attempts, tracker.attempt_started, tracker.wait_from) == (1, 12, 10)
     assert tracker.last_activity == 12

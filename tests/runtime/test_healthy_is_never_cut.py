@@ -60,7 +60,7 @@ def _assert_untouched(captured: Captured, streams: int) -> None:
     assert captured.total("stallwatch.stalls") == 0
 
 
-SLOW = {2: 2.5, 4: 1.2}
+SLOW = {2: 2.5}
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def in_child(stream):
 
 with instrumented(idle=0.4) as captured:
     client = openai.OpenAI(**options)
-    streams = [create(client, "slow:tokens=40,gap=0.05")]
+    streams = [create(client, "slow:tokens=24,gap=0.05")]
     next(streams[0])
     reading = []
     if how != "collects":
@@ -87,7 +87,7 @@ with instrumented(idle=0.4) as captured:
 def test_a_forked_child_guards_its_own_calls_and_leaves_its_parents_alone(plain: Place, how: str) -> None:
     ((child, rest, outcomes),), _ = spawn(FORKS, plain.base_url, how).finish()
     assert child == 0
-    assert rest == 41
+    assert rest == 25
     assert outcomes == ["completed"]
 
 
@@ -134,8 +134,8 @@ else:
 def test_an_exit_with_an_open_stream_is_prompt_and_exports_its_span(plain: Place, how: str) -> None:
     said, err = spawn(EXITS, plain.base_url, how).finish(within=8)
     if how == "async":
-        # The loop closes half-read generators at its end; the bare SDK too is loud about it at times.
-        assert said == ["closed_early"]
+        # The loop closes half-read generators at its end, and the newer SDK its response then. It may be loud about it.
+        assert said in (["closed_early"], ["abandoned"])
     else:
         assert said == ["abandoned"]
         assert err == ""

@@ -46,22 +46,22 @@ def test_a_cancelled_task_is_cancelled(
         started = time.monotonic()
         if how == "task.cancel":
             task = asyncio.create_task(read())
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.2)
             task.cancel("own text")
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task
             assert caught.value.args == ("own text",)
         elif how == "asyncio.timeout":
             with pytest.raises(TimeoutError) as timed:
-                async with asyncio.timeout(0.25):
+                async with asyncio.timeout(0.2):
                     await read()
             assert not isinstance(timed.value, openai.OpenAIError)
         elif how == "wait_for":
             with pytest.raises(TimeoutError) as timed:
-                await asyncio.wait_for(read(), 0.25)
+                await asyncio.wait_for(read(), 0.2)
             assert not isinstance(timed.value, openai.OpenAIError)
         else:
-            with anyio.move_on_after(0.25) as scope:
+            with anyio.move_on_after(0.2) as scope:
                 await read()
             assert scope.cancelled_caught
         own = asyncio.current_task()
@@ -69,7 +69,7 @@ def test_a_cancelled_task_is_cancelled(
         assert own.cancelling() == 0
         return time.monotonic() - started
 
-    in_time(play(ASYNC, story), 0.25)
+    in_time(play(ASYNC, story), 0.2)
     attributes = ended(captured, "cancelled", chunks=len(chunks))
     assert (attributes["stallwatch.chunks"] > 0) is (model == SLOW)
     released(gateway)
@@ -107,7 +107,7 @@ def test_ctrl_c_in_a_synchronous_loop_is_a_cancel(
 ) -> None:
     main = threading.main_thread().ident
     assert main is not None
-    timer = threading.Timer(0.25, signal.pthread_kill, (main, signal.SIGINT))
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
 
     async def story(stage: Stage) -> None:
         with stage.client(gateway.base_url) as client:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stallwatch.testing import FaultGateway, Reasoning, Role, Silence, Token
+from support.bounds import LIMITS
 from support.drivers import Driver
 from support.expect import ended, stalled
 from support.stage import Stage, play
@@ -149,7 +150,7 @@ def test_a_stalls_error_holds_no_content(
 ) -> None:
     gateway.script("m", [Role(), Token(ANSWER), Silence()])
     told = driver.tell(gateway.base_url, "m", options={"api_key": KEY})
-    stalled(captured, told.error, phase="idle", limit=0.3, chunks=2)
+    stalled(captured, told.error, phase="idle", limit=LIMITS["idle"], chunks=2)
     assert told.error is not None
     # The request is there for the SDK's own handlers; what is printed and pickled is not.
     assert KEY not in repr(told.error) + str(told.error) + repr(told.error.__reduce__())

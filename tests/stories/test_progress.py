@@ -32,13 +32,15 @@ VISIBLE = "stallwatch.time_to_visible_output"
 FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk"
 
 
-@pytest.mark.parametrize("content", ["absent", "null", "empty"])
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize(
+    ("field", "content"),
+    [("reasoning_content", "absent"), ("reasoning_content", "empty"), ("reasoning", "null")],
+)
 def test_reasoning_keeps_the_stream_alive_and_is_the_first_token(
     gateway: FaultGateway, driver: Driver, guarded: Any, field: str, content: str
 ) -> None:
-    model = f"reasoning:count=5,gap=0.12,tokens=3,field={field},content={content}"
-    with guarded(first_token=0.2, thinking=0.2, idle=0.2) as captured:
+    model = f"reasoning:count=5,gap=0.1,tokens=3,field={field},content={content}"
+    with guarded(first_token=0.18, thinking=0.18, idle=0.18) as captured:
         told = driver.tell(gateway.base_url, model)
         assert told.error is None, told.error
         texts = [
@@ -47,8 +49,8 @@ def test_reasoning_keeps_the_stream_alive_and_is_the_first_token(
         assert [text for text in texts if text] == ["r0 ", "r1 ", "r2 ", "r3 ", "r4 "]
         assert told.text == "t0 t1 t2 "
         attributes = ended(captured, "completed", chunks=10)
-        assert attributes[TTFT] == pytest.approx(0.12, abs=0.1)
-        assert attributes[VISIBLE] == pytest.approx(0.72, abs=0.15)
+        assert attributes[TTFT] == pytest.approx(0.1, abs=0.1)
+        assert attributes[VISIBLE] == pytest.approx(0.6, abs=0.15)
         assert attributes["stallwatch.heartbeats"] == 0
         # Four between reasonings, three tokens, the finish.
         assert Histogram(captured, GAPS).count == 8
@@ -105,11 +107,11 @@ def test_the_first_token_is_neither_role_nor_ping_nor_empty_chunk_nor_usage(
     steps = [
         Wait(0.05),
         Role(),
-        Wait(0.1),
+        Wait(0.08),
         Comment("ping"),
-        Wait(0.1),
+        Wait(0.07),
         EmptyDelta("empty"),
-        Wait(0.2),
+        Wait(0.1),
         Tokens(5),
         Finish(),
         Usage(only_if_asked=True),
@@ -120,7 +122,7 @@ def test_the_first_token_is_neither_role_nor_ping_nor_empty_chunk_nor_usage(
     told = driver.tell(gateway.base_url, "m", api=api, **asked)
     assert told.error is None
     attributes = ended(captured, "completed", chunks=len(told.chunks))
-    assert attributes[TTFT] == pytest.approx(0.45, abs=0.1)
+    assert attributes[TTFT] == pytest.approx(0.3, abs=0.1)
     first = Histogram(captured, TTFT)
     assert (first.count, first.sum) == (1, pytest.approx(attributes[TTFT]))
     assert attributes["gen_ai.response.time_to_first_chunk"] == pytest.approx(0.05, abs=0.1)
@@ -147,8 +149,8 @@ def test_an_answer_of_three_choices_is_whole_when_all_have_finished(
 ) -> None:
     steps: list[Any] = [Role(choice=index) for index in range(3)]
     steps += [Token(f"{index}", choice=index) for index in (2, 0, 1)]
-    # Longer than the quiet end would wait, were one finish reason taken for all.
-    steps += [Finish(choice=0), Wait(0.2), Token("late", choice=2), Finish(choice=2), Wait(0.2)]
+    # Two waits together outlast the quiet end, were one finish reason taken for all.
+    steps += [Finish(choice=0), Wait(0.15), Token("late", choice=2), Finish(choice=2), Wait(0.15)]
     steps += [Finish("length", choice=1), Done()]
     gateway.script("m", steps)
     told = driver.tell(gateway.base_url, "m", n=3)

@@ -64,14 +64,24 @@ FINISH = ChunkFacts(name="finish", progress=True, visible=True)
 TERMINAL = ChunkFacts(name="terminal", progress=True, visible=True, terminal=True)
 
 REASONING_FIELDS = frozenset(
-    {"reasoning", "reasoning_content", "reasoning_details", "reasoning_text", "thinking", "thinking_blocks", "thought"}
+    {
+        "reasoning",
+        "reasoning_content",
+        "reasoning_details",
+        "reasoning_text",
+        "thinking",
+        "thinking_blocks",
+        "thought",
+    }
 )
 """Spellings of streamed reasoning in chat deltas across vendors."""
 
 _VISIBLE_FIELDS = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", "images", "text"})
 _ANNOUNCING_FIELDS = frozenset({"role"})
 
-TERMINAL_EVENTS = frozenset({"response.completed", "response.failed", "response.incomplete", "response.cancelled"})
+TERMINAL_EVENTS = frozenset(
+    {"response.completed", "response.failed", "response.incomplete", "response.cancelled"}
+)
 
 _EVENTS: dict[str, ChunkFacts] = {
     "response.in_progress": HEARTBEAT,

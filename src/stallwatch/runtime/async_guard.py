@@ -201,6 +201,13 @@ class AsyncGuard:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    async def aclose(self) -> None:
+        """Close the inner iterator; not every release of the SDK closes the response with it, so its end is told here."""
+        await self._inner.aclose()  # type: ignore[attr-defined]  # an async generator
+        if not self._run.ended:
+            self._run.end_by_close(cancelled=False)
+            self._waiter.stop()
+
     async def __anext__(self) -> Any:
         run = self._run
         if self._dead is not None:

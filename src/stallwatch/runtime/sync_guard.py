@@ -36,6 +36,12 @@ class SyncGuard:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    def close(self) -> None:
+        """Close the inner iterator; not every release of the SDK closes the response with it, so its end is told here."""
+        self._inner.close()  # type: ignore[attr-defined]  # a generator
+        if not self._run.ended:
+            self._run.end_by_close(cancelled=False)
+
     def __next__(self) -> Any:
         run = self._run
         if self._dead is not None:

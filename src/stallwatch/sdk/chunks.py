@@ -103,10 +103,14 @@ class Reader:
         kind = fields.get("type")
         if isinstance(kind, str):
             return self._event(kind, fields)
+        # Releases of 1.x deliver events that are not named "response...." with name and payload one level down, among
+        # the extra fields of an arbitrary class.
+        fields = _with_extra(chunk, fields)
         data = fields.get("data")
-        if isinstance(data, Mapping) and isinstance(data.get("type"), str):
-            # Early 1.x releases deliver unknown Responses events with the payload one level down.
-            return self._event(data["type"], data)
+        if isinstance(data, Mapping):
+            kind = _text(data.get("type")) or _text(fields.get("event"))
+            if kind is not None:
+                return self._event(kind, data)
         return self._unframed(fields)
 
     def _completion(self, chunk: Any, fields: dict[str, Any]) -> ChunkFacts:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import openai._base_client as base
 import openai._streaming as streaming
 from wrapt import FunctionWrapper
 
 from stallwatch.clock import monotonic
-from stallwatch.core.phases import Stall
+from stallwatch.core.phases import Stall, Whole
 from stallwatch.core.words import Mode, Phase
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
@@ -41,6 +41,7 @@ class Patches:
     def __init__(self) -> None:
         self._installed: list[tuple[type, str, Any, Any]] = []
         self._active = False
+        self._generation = 0
         self.wiring: Wiring | None = None
 
     @property
@@ -54,6 +55,7 @@ class Patches:
         if self._active:
             return
         self._active = True
+        self._generation += 1
         for owner, name, wrapper in self._seams():
             self._patch(owner, name, wrapper)
 
@@ -83,7 +85,9 @@ class Patches:
         if original is None:
             log.warning("%s.%s is missing in this openai release: what rides on it is off", owner.__name__, name)
             return
-        ours = FunctionWrapper(original, wrapper, enabled=lambda: self._active)
+        # One of ours that another tool has buried stays inert for good: the next installation puts a new one on top.
+        generation = self._generation
+        ours = FunctionWrapper(original, wrapper, enabled=lambda: self._active and self._generation == generation)
         setattr(owner, name, ours)
         self._installed.append((owner, name, original, ours))
 
@@ -134,6 +138,7 @@ class Patches:
             return delay
         # Called from the handler of the failed attempt's error.
         note_transport_timeout(run, sys.exc_info()[1])
+        _raise_if_total_spent(run)
         run.on_back_off()
         _raise_if_total_spent(run)
         left = run.total_left()
@@ -165,10 +170,17 @@ def _attach(stream: Any, *, is_async: bool) -> None:
 
 
 def _raise_if_total_spent(run: InFlight) -> None:
-    # No sleep and no attempt outlives the total.
-    found = run.tracker.judge(monotonic() + 0.001)
-    if isinstance(found, Stall) and found.phase is Phase.TOTAL and run.note(found):
-        raise run.timeout_error(found)
+    # No sleep and no attempt outlives the total. It is found once; an attempt may have ended by it already.
+    spent = run.pending
+    if not _is_total(spent):
+        spent = run.tracker.judge(monotonic() + 0.001)
+        if not _is_total(spent) or not run.note(spent):
+            return
+    raise run.timeout_error(spent)
+
+
+def _is_total(found: Stall | Whole | None) -> TypeGuard[Stall]:
+    return isinstance(found, Stall) and found.phase is Phase.TOTAL
 
 
 def _with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -1,0 +1,66 @@
+"""Fills the generated parts of the pages: ``python -m docs.generate``, from the project's root.
+
+A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``; everything else of a page is written by hand.
+``--check`` writes nothing and tells which pages would change.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from docs import telemetry_tables, timelines
+from stallwatch.settings import settings_table
+from stallwatch.testing import scenario_table
+
+HERE = Path(__file__).parent
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings_table,
+    "scenarios": scenario_table,
+    "deadlines": timelines.deadlines,
+    "healthy-timeline": timelines.healthy,
+    "silences": timelines.silences,
+    "extension": timelines.extension,
+    "hidden-reasoning-models": timelines.hidden_reasoning_models,
+    "request-attributes": telemetry_tables.request_attributes,
+    "response-attributes": telemetry_tables.response_attributes,
+    "own-attributes": telemetry_tables.own_attributes,
+    "events": telemetry_tables.events,
+    "metrics": telemetry_tables.metrics,
+    "buckets": telemetry_tables.buckets,
+    "values": telemetry_tables.values,
+}
+
+_PART = re.compile(r"(<!-- ([\w-]+): begin -->\n)(.*?)(<!-- \2: end -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """Return a page with its generated parts filled anew; raises KeyError for a part that nobody makes."""
+    return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]().strip()}\n\n{match[4]}", text)
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the names of the generated parts in a page."""
+    return [match[2] for match in _PART.finditer(text)]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Fill the pages, or with ``--check`` tell which would change."""
+    check = list(argv) == ["--check"]
+    differing = []
+    for page in sorted(HERE.glob("*.md")):
+        present = page.read_text(encoding="utf-8")
+        if (wanted := filled(present)) != present:
+            differing.append(page)
+            if not check:
+                page.write_text(wanted, encoding="utf-8")
+    for page in differing:
+        print(f"{'differs' if check else 'written'}: {page}")
+    return 1 if check and differing else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
