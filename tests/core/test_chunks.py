@@ -207,11 +207,11 @@ ITEMS: list[tuple[str | None, ChunkFacts, ChunkFacts]] = [
     ("reasoning", PREAMBLE, REASONING),
     ("function_call", VISIBLE, VISIBLE),
     ("custom_tool_call", VISIBLE, VISIBLE),
-    ("web_search_call", VISIBLE, VISIBLE),
-    ("mcp_call", VISIBLE, VISIBLE),
-    ("mcp_list_tools", OUTPUT_UNKNOWN, VISIBLE),
-    ("invented_tomorrow", OUTPUT_UNKNOWN, VISIBLE),
-    (None, OUTPUT_UNKNOWN, VISIBLE),
+    ("web_search_call", OUTPUT_UNKNOWN, OUTPUT_UNKNOWN),
+    ("mcp_call", OUTPUT_UNKNOWN, OUTPUT_UNKNOWN),
+    ("mcp_list_tools", OUTPUT_UNKNOWN, OUTPUT_UNKNOWN),
+    ("invented_tomorrow", OUTPUT_UNKNOWN, OUTPUT_UNKNOWN),
+    (None, OUTPUT_UNKNOWN, OUTPUT_UNKNOWN),
 ]
 
 

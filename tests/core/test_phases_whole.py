@@ -131,3 +131,47 @@ def test_a_usage_chunk_after_a_whole_answer_that_was_let_be_starts_a_new_silence
     tracker.on_chunk(USAGE, 10)
     tracker.on_wait(10)
     assert ending(tracker) == (15, Whole(waited=5))
+
+
+# The end mark
+
+
+def test_silence_after_the_end_mark_ends_quietly_without_any_finish_reason() -> None:
+    tracker = play(LONG, [FIRST])
+    tracker.on_end_mark(True)
+    assert tracker.whole
+    assert ending(tracker) == (0.5 + WHOLE_ANSWER_WAIT, Whole(waited=WHOLE_ANSWER_WAIT))
+
+
+def test_the_total_after_the_end_mark_is_no_stall() -> None:
+    tracker = play(replace(LONG, total=3), [FIRST])
+    tracker.on_end_mark(True)
+    assert ending(tracker) == (3, Whole(waited=2.5))
+
+
+def test_chunks_still_on_their_way_after_the_end_mark_are_measured_as_ever() -> None:
+    # A fast server's whole answer arrives in one read, mark included, before its first chunk is parsed.
+    tracker = play(LONG, [])
+    tracker.on_bytes(0.5)
+    tracker.on_end_mark(True)
+    assert tracker.on_chunk(VISIBLE, 0.5) is None
+    assert tracker.first_token_at == 0.5
+    tracker.on_wait(0.5)
+    assert tracker.on_chunk(VISIBLE, 0.6) == pytest.approx(0.1)
+
+
+def test_what_looked_like_the_end_mark_is_taken_back_by_further_bytes() -> None:
+    tracker = play(LONG, [FIRST])
+    tracker.on_end_mark(True)
+    tracker.on_end_mark(False)
+    assert not tracker.whole
+    found = ending(tracker)
+    assert found is not None
+    assert found[0] == 120.5
+
+
+def test_a_new_attempt_forgets_the_end_mark_of_the_last() -> None:
+    tracker = play(LONG, [FIRST])
+    tracker.on_end_mark(True)
+    tracker.on_attempt(1)
+    assert not tracker.whole

@@ -15,29 +15,32 @@ from support.telemetry import Captured, instrumented
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give the many clients one certificate to load instead of all the world's, which takes 50 ms each time."""
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trustme.CA]:
+    """The only authority the clients trust; to load all the world's takes 50 ms for each of the many clients."""
+    made = trustme.CA()
     path = tmp_path_factory.mktemp("tls") / "ca.pem"
-    trustme.CA().cert_pem.write_to_path(str(path))
+    made.cert_pem.write_to_path(str(path))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", str(path))
-        yield
+        yield made
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm(few_certificates: None) -> None:
+def warm(authority: trustme.CA) -> None:
     """Load what the SDK loads on first use, so that no story measures it."""
     with FaultGateway() as gateway, instrumented():
         # An event of a type the SDK does not know makes it build the validators of all the types it knows.
-        gateway.script("m", [Role(), EmptyDelta("no_choices"), EmptyDelta("empty"), Token("Hel"), Finish(), Done()])
+        gateway.script(
+            "m", [Role(), EmptyDelta("no_choices"), EmptyDelta("empty"), Token("Hel"), Finish(), Done()]
+        )
         for driver in DRIVERS:
             for api in ("chat", "completions", "responses"):
                 driver.tell(gateway.base_url, "m", api=api)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def helper_thread_ends(warm: None) -> Iterator[None]:
-    """Once per module, because it takes about a second: the helper thread ends itself."""
+    """Once for all stories, because it takes about two seconds: the helper thread ends itself."""
     yield
     leaks.sweeper_has_ended()
 

@@ -145,9 +145,7 @@ def test_a_status_error_is_told_by_class_and_status(
     assert captured.span.status.description == f"{kind} (HTTP {status})"
 
 
-def test_a_stalls_error_holds_no_content(
-    gateway: FaultGateway, driver: Driver, captured: Captured
-) -> None:
+def test_a_stalls_error_holds_no_content(gateway: FaultGateway, driver: Driver, captured: Captured) -> None:
     gateway.script("m", [Role(), Token(ANSWER), Silence()])
     told = driver.tell(gateway.base_url, "m", options={"api_key": KEY})
     stalled(captured, told.error, phase="idle", limit=LIMITS["idle"], chunks=2)

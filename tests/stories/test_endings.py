@@ -186,7 +186,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("model", "outcome", "error_type"), BROKEN, ids=lambda value: str(value))
+@pytest.mark.parametrize(("model", "outcome", "error_type"), BROKEN, ids=str)
 def test_what_is_not_ours_is_the_bare_sdks(
     gateway: FaultGateway, driver: Driver, model: str, outcome: str | None, error_type: str | None
 ) -> None:

@@ -25,7 +25,7 @@ from stallwatch.testing import (
     Wait,
 )
 from support.drivers import ASYNC, Driver
-from support.expect import Histogram, bare_shape, ended
+from support.expect import Histogram, ended
 from support.stage import Stage, play
 from support.telemetry import Captured, instrumented
 
@@ -33,17 +33,15 @@ GAPS = "gen_ai.client.operation.time_per_output_chunk"
 TTFT = "stallwatch.time_to_first_token"
 
 
-@pytest.mark.parametrize(("api", "chunks"), [("chat", 6), ("responses", None)])
+@pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_model_that_thinks_in_silence_is_left_alone(
-    gateway: FaultGateway, driver: Driver, guarded: Any, api: str, chunks: int | None
+    gateway: FaultGateway, driver: Driver, guarded: Any, api: str
 ) -> None:
     gateway.script("m", [Wait(0.05), Role(), Wait(0.5), Tokens(3, 0.02), Finish(), Done()])
-    bare = driver.tell(gateway.base_url, "m", api=api)
     with guarded(first_token=1.2) as captured:
         told = driver.tell(gateway.base_url, "m", api=api)
-        assert told.error is None
-        assert bare_shape(told.chunks) == bare_shape(bare.chunks)
-        attributes = ended(captured, "completed", chunks=len(bare.chunks))
+        assert (told.error, told.text) == (None, "t0 t1 t2 ")
+        attributes = ended(captured, "completed", chunks=len(told.chunks))
         assert attributes[TTFT] == pytest.approx(0.55, abs=0.15)
         assert attributes["gen_ai.response.time_to_first_chunk"] < 0.3
         assert Histogram(captured, TTFT).sum == pytest.approx(attributes[TTFT])
@@ -82,9 +80,7 @@ def test_other_models_are_not_hidden_reasoning(
         assert ended(captured, "completed")["stallwatch.policy.rule"] == "default"
 
 
-def test_a_rule_gives_a_silent_thinker_its_time(
-    gateway: FaultGateway, driver: Driver, guarded: Any
-) -> None:
+def test_a_rule_gives_a_silent_thinker_its_time(gateway: FaultGateway, driver: Driver, guarded: Any) -> None:
     gateway.script("thinker-1", "think-silently:seconds=0.6,tokens=2")
     patient = Rule(name="thinkers", model="thinker-*", policy=Policy.of(first_token=2))
     with guarded(rules=[patient]) as captured:
@@ -93,10 +89,8 @@ def test_a_rule_gives_a_silent_thinker_its_time(
         assert ended(captured, "completed")["stallwatch.policy.rule"] == "rule:thinkers"
 
 
-def test_a_slow_reader_is_no_silent_server(
-    gateway: FaultGateway, driver: Driver, captured: Captured
-) -> None:
-    told = driver.tell(gateway.base_url, "slow:tokens=30,gap=0.01", pauses=[0.5, 0.5, 0.5])
+def test_a_slow_reader_is_no_silent_server(gateway: FaultGateway, driver: Driver, captured: Captured) -> None:
+    told = driver.tell(gateway.base_url, "slow:tokens=30,gap=0.01", pauses=[0.4, 0.4, 0.4])
     assert told.error is None
     assert told.text == "".join(f"t{index} " for index in range(30))
     attributes = ended(captured, "completed", chunks=32)
@@ -105,7 +99,7 @@ def test_a_slow_reader_is_no_silent_server(
     assert gaps.count == 30
     assert gaps.max < 0.2
     assert gaps.max == pytest.approx(attributes["stallwatch.gap.max"])
-    assert gaps.sum < 0.5
+    assert gaps.sum < 0.4 + 30 * 0.01
 
 
 def test_a_reader_slower_than_a_full_buffer_is_no_silent_server(

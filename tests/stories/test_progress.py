@@ -21,9 +21,8 @@ from stallwatch.testing import (
     Wait,
 )
 from support.bounds import LIMITS
-from support.drivers import MESSAGES, Driver
+from support.drivers import Driver
 from support.expect import Histogram, ended, in_time, released, stalled
-from support.stage import Stage, play
 from support.telemetry import Captured
 
 GAPS = "gen_ai.client.operation.time_per_output_chunk"
@@ -73,31 +72,6 @@ def test_tool_arguments_keep_the_stream_alive(gateway: FaultGateway, driver: Dri
         assert attributes[TTFT] < 0.1
         assert attributes[VISIBLE] == attributes[TTFT]
         assert attributes["gen_ai.response.finish_reasons"] == ("tool_calls",)
-
-
-def _helper(client: Any) -> Any:
-    """Return what has the stream helper; older releases keep it under beta."""
-    return client.chat if hasattr(client.chat.completions, "stream") else client.beta.chat
-
-
-def test_the_stream_helper_assembles_a_tool_call(
-    gateway: FaultGateway, driver: Driver, guarded: Any
-) -> None:
-    async def story(stage: Stage) -> Any:
-        async with stage.inside(stage.client(gateway.base_url)) as client:
-            manager = _helper(client).completions.stream(
-                model="tool-call:fragments=12,gap=0.08", messages=MESSAGES
-            )
-            async with stage.inside(manager) as stream:
-                return await stage.of(stream.get_final_completion())
-
-    with guarded(first_token=0.15, thinking=0.15, idle=0.15) as captured:
-        final = play(driver, story)
-        (call,) = final.choices[0].message.tool_calls
-        assert json.loads(call.function.arguments)["text"].startswith("f0 f1 ")
-        attributes = ended(captured, "completed")
-    assert attributes["gen_ai.operation.name"] == "chat"
-    assert len(gateway.ledger().requests) == 1
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])

@@ -57,9 +57,7 @@ def test_responses_carry_their_counts_in_the_last_event(
     assert Histogram(captured, TOKENS, gen_ai__token__type="output").sum == 3
 
 
-def test_azures_first_chunk_hurts_nobody(
-    gateway: FaultGateway, driver: Driver, captured: Captured
-) -> None:
+def test_azures_first_chunk_hurts_nobody(gateway: FaultGateway, driver: Driver, captured: Captured) -> None:
     async def story(stage: Stage) -> list[Any]:
         async with stage.inside(stage.azure(gateway)) as client:
             return await stage.all(await stage.chat(client, "azure:tokens=3,gap=0"))

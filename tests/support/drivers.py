@@ -10,6 +10,8 @@ from typing import Any
 
 import openai
 
+from support import leaks
+
 __all__ = ["ASYNC", "DRIVERS", "SYNC", "Driver", "Told"]
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Tell me a story."}]
@@ -70,7 +72,7 @@ class Driver:
         """Stream one answer and return what the caller saw; ``pauses`` are the reader's, after each of its first chunks."""
         make = self.client if client is None else client
         if self.is_async:
-            return asyncio.run(self._tell_async(make(base_url, **(options or {})), model, api, pauses, stop_after, request))
+            return leaks.run(self._tell_async(make(base_url, **(options or {})), model, api, pauses, stop_after, request))
         return self._tell_sync(make(base_url, **(options or {})), model, api, pauses, stop_after, request)
 
     def _tell_sync(

@@ -52,9 +52,7 @@ def timeout_error(
     attempt: int = 1,
 ) -> stallwatch.StreamTimeoutError:
     """The caller got the timeout error of this phase, with every field right; ``wire=None`` where nothing sees it."""
-    kind = (
-        stallwatch.TotalTimeoutError if phase == "total" else stallwatch.StreamInactivityTimeoutError
-    )
+    kind = stallwatch.TotalTimeoutError if phase == "total" else stallwatch.StreamInactivityTimeoutError
     assert type(error) is kind, repr(error)
     assert isinstance(error, kind)
     assert isinstance(error, openai.APITimeoutError)
@@ -124,7 +122,12 @@ def stalled(
 
 
 def ended(
-    captured: Captured, outcome: str, *, chunks: int | None = None, error_type: str | None = None, stream: bool = True
+    captured: Captured,
+    outcome: str,
+    *,
+    chunks: int | None = None,
+    error_type: str | None = None,
+    stream: bool = True,
 ) -> dict[str, Any]:
     """The call ended otherwise: one span with this outcome, no stall anywhere; returns the span's attributes."""
     attributes = _span(captured, outcome)

@@ -21,7 +21,9 @@ _PATIENCE = 1.0
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-def wait_until(condition: Callable[[], object], what: Callable[[], object], timeout: float = _PATIENCE) -> None:
+def wait_until(
+    condition: Callable[[], object], what: Callable[[], object], timeout: float = _PATIENCE
+) -> None:
     """Wait until the condition holds; else fail with what there is instead."""
     deadline = time.monotonic() + timeout
     while not condition():

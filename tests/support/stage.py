@@ -101,7 +101,9 @@ class Stage:
     async def chat(self, client: Any, model: str, **request: Any) -> Any:
         """Open a chat stream."""
         return await self.of(
-            client.chat.completions.create(**{"model": model, "messages": MESSAGES, "stream": True, **request})
+            client.chat.completions.create(
+                **{"model": model, "messages": MESSAGES, "stream": True, **request}
+            )
         )
 
 

@@ -79,6 +79,8 @@ REASONING_FIELDS = frozenset(
 _VISIBLE_FIELDS = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", "images", "text"})
 _ANNOUNCING_FIELDS = frozenset({"role"})
 
+_VISIBLE_ITEMS = frozenset({"message", "function_call", "custom_tool_call"})
+
 TERMINAL_EVENTS = frozenset(
     {"response.completed", "response.failed", "response.incomplete", "response.cancelled"}
 )
@@ -122,13 +124,19 @@ _EVENTS: dict[str, ChunkFacts] = {
 def event_facts(kind: str | None, item_type: str | None = None) -> ChunkFacts:
     """Return the meaning of a Responses event; ``item_type`` is that of the item it adds or ends, if any."""
     if kind == "response.output_item.added":
-        # These two are announced empty; of a tool call the name is output, of others nothing is known.
-        if item_type in ("message", "reasoning"):
-            return PREAMBLE
-        return VISIBLE if item_type is not None and item_type.endswith("_call") else OUTPUT_UNKNOWN
+        # These two are announced empty; of a call of the user's own tools the name is output.
+        return PREAMBLE if item_type in ("message", "reasoning") else _item_facts(item_type)
     if kind == "response.output_item.done":
-        return REASONING if item_type == "reasoning" else VISIBLE
+        return _item_facts(item_type)
     return _EVENTS.get(kind or "", OUTPUT_UNKNOWN)
+
+
+def _item_facts(item_type: str | None) -> ChunkFacts:
+    if item_type in _VISIBLE_ITEMS:
+        return VISIBLE
+    # What the provider runs by itself (a search, code, an image) is progress that may be followed by long silence, so
+    # it leaves the stream on the more patient clock.
+    return REASONING if item_type == "reasoning" else OUTPUT_UNKNOWN
 
 
 def delta_facts(entries: Iterable[tuple[str, Any]]) -> ChunkFacts:

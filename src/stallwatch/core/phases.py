@@ -11,7 +11,7 @@ Rules
   if that is longer.
 * In ``idle`` only the progress clock runs, without extension.
 * ``total`` belongs to the run: it counts the waiting of all attempts and of the pauses between them.
-* Once every choice has its finish reason the answer is whole and the phase ``done``: silence, and even the total, then
+* The end mark (``[DONE]``) or a finish reason for every choice ends all clocks but one: the answer is whole and the phase ``done``: silence, and even the total, then
   ends the stream quietly. Visible output after that shows that this server's finish reasons end nothing, and the
   attempt is back in ``idle`` for good.
 * A finding that was recorded but not acted upon is not made again in the same silence, and for the total never.
@@ -56,6 +56,7 @@ class Tracker:
         "attempts",
         "choices",
         "chunks",
+        "end_marked",
         "finished_choices",
         "first_chunk_at",
         "first_token_at",
@@ -89,6 +90,7 @@ class Tracker:
     def _begin_attempt(self, now: float) -> None:
         self.attempt_started = now
         self.finished_choices = 0
+        self.end_marked = False
         self._progress_from = self._wire_from = now
         self._progress_charged = self._wire_charged = self._connect_after = 0.0
         self._bytes_since_progress = self._chunks_since_progress = self._reported = self._resumed = False
@@ -168,6 +170,10 @@ class Tracker:
         self._wire_charged = 0.0
         self._bytes_since_progress = True
 
+    def on_end_mark(self, marked: bool) -> None:
+        """The newest bytes end with the protocol's end mark, or do not: what looked like one may have been content."""
+        self.end_marked = marked
+
     def on_chunk(self, facts: ChunkFacts, now: float) -> float | None:
         """A chunk reached the caller, whose wait ends. Return the server wait since the last progress, if this is some.
 
@@ -197,7 +203,7 @@ class Tracker:
             self._on_output(facts.visible, now)
         if facts.finishes or facts.terminal:
             self.finished_choices = self.choices if facts.terminal else self.finished_choices + facts.finishes
-        if self.finished_choices and self.whole and not self._resumed:
+        if self.finished_choices >= self.choices and not self._resumed:
             self.phase = _DONE
         elif facts.visible:
             self.phase = _IDLE
@@ -220,8 +226,8 @@ class Tracker:
 
     @property
     def whole(self) -> bool:
-        """Whether every choice is finished, so that nothing but usage can follow."""
-        return self.finished_choices >= self.choices
+        """Whether every choice is finished or the end mark has come, so that nothing but usage can follow."""
+        return self.end_marked or self.finished_choices >= self.choices
 
     # Deadlines
 
@@ -237,11 +243,12 @@ class Tracker:
         at = begun + total - self._total_charged
         if nearest is not None and nearest.at <= at:
             return nearest
-        return Due(at=at, phase=_DONE if self.phase is _DONE else Phase.TOTAL, limit=total, allowed=total)
+        done = self.end_marked or self.phase is _DONE
+        return Due(at=at, phase=_DONE if done else Phase.TOTAL, limit=total, allowed=total)
 
     def _due_of_phase(self) -> Due | None:
         limits = self.limits
-        phase = self.phase
+        phase = _DONE if self.end_marked else self.phase
         if phase is _IDLE or phase is _DONE:
             if limits.idle is None:
                 return None

@@ -159,6 +159,8 @@ class TaskWaiter:
             self._baseline = task.cancelling()
             task.cancel()
             return None
+        # Only observed: progress makes a new deadline, which must be looked at although the phase may be the same.
+        self._phase = None
         following = run.due()
         return None if following is None else max(self._instant(following.at), now + 0.001)
 

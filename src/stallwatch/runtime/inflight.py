@@ -26,6 +26,9 @@ __all__ = ["FLUSH_EVERY", "ChunkReader", "InFlight"]
 FLUSH_EVERY = 128
 """Gaps kept before they are recorded in one go, always ahead of a wait and never between a chunk and its reader."""
 
+_END_MARKS = (b"data: [DONE]", b"data:[DONE]")
+"""What the bytes of a completed event stream end with, white space apart."""
+
 
 class ChunkReader(Protocol):
     """Reads the SDK's chunk objects; the response as learned so far is its other face."""
@@ -39,8 +42,9 @@ class ChunkReader(Protocol):
         """Return what a chunk means."""
         ...
 
-    def ended_whole(self, tail: bytes) -> bool:
-        """Tell whether a body that ended with ``tail`` was complete although no finish reason was seen."""
+    @property
+    def has_end_mark(self) -> bool:
+        """Whether the protocol read so far marks its end, so that a body without the mark was cut."""
         ...
 
     def failure(self) -> str | None:
@@ -77,7 +81,6 @@ class InFlight:
         "stall",
         "stalls",
         "status_code",
-        "tail",
         "trace",
         "tracker",
         "waiter",
@@ -104,7 +107,6 @@ class InFlight:
         self.closed = False
         self.has_events = False
         self.received = 0
-        self.tail = b""
         self.read_timeout: float | None = None
         self.reader: ChunkReader | None = None
         self.request: Any = None
@@ -135,8 +137,10 @@ class InFlight:
     def on_bytes(self, data: bytes) -> None:
         """The byte seam saw body bytes."""
         self.received += 1
-        self.tail = data
         self.tracker.on_bytes(monotonic())
+        tail = data[-32:].rstrip()
+        if tail:
+            self.tracker.on_end_mark(tail.endswith(_END_MARKS))
 
     def wait(self) -> None:
         """The caller begins to wait; gaps are written out first, while nobody has a chunk in hand."""
@@ -247,7 +251,7 @@ class InFlight:
         if code is not None:
             self.error_type, self.error_text = code, "the response reported a failure"
             self.end(Outcome.FAILED)
-        elif reader is None or self.tracker.whole or reader.ended_whole(self.tail):
+        elif reader is None or self.tracker.whole or not reader.has_end_mark:
             self.end(Outcome.COMPLETED)
         else:
             self.end(Outcome.TRUNCATED)

@@ -68,19 +68,20 @@ class Response:
         self.fingerprint = _text(fields.get("system_fingerprint")) or self.fingerprint
 
     def note_usage(self, usage: object) -> bool:
-        """Remember the newest usage snapshot; True when a counter has risen."""
+        """Remember the newest usage snapshot; True when a counter of output has risen."""
         fields = _fields(usage)
         if not fields:
             return False
         known = self.usage
-        before = (known.input, known.output, known.reasoning)
+        # Not the prompt's counter: it is known from the start, and its first appearance shows no work.
+        before = (known.output, known.reasoning)
         known.input = _count(fields, "prompt_tokens", "input_tokens", known.input)
         known.output = _count(fields, "completion_tokens", "output_tokens", known.output)
         inputs = _fields(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
         outputs = _fields(fields.get("completion_tokens_details") or fields.get("output_tokens_details"))
         known.cache_read = _count(inputs, "cached_tokens", "cached_tokens", known.cache_read)
         known.reasoning = _count(outputs, "reasoning_tokens", "reasoning_tokens", known.reasoning)
-        after = (known.input, known.output, known.reasoning)
+        after = (known.output, known.reasoning)
         return any((new or 0) > (old or 0) for old, new in zip(before, after, strict=True))
 
 
@@ -179,11 +180,10 @@ class Reader:
     def _unframed(self, fields: Mapping[str, Any]) -> ChunkFacts:
         return OUTPUT_UNKNOWN if any(fields.values()) else HEARTBEAT
 
-    def ended_whole(self, tail: bytes) -> bool:
-        """Tell whether a body that ended with ``tail`` was complete: only these two protocols have an end mark."""
-        if self._kind == "completion":
-            return b"[DONE]" in tail[-64:]
-        return self._kind is None or (self._kind == "responses" and b"[DONE]" in tail[-64:])
+    @property
+    def has_end_mark(self) -> bool:
+        """Whether what was read is of a protocol with a mark or event at its end: completions and Responses."""
+        return self._kind is not None
 
     def failure(self) -> str | None:
         """Return the code with which the response reported its own failure."""
