@@ -8,29 +8,32 @@ from stallwatch import catalogue
 from stallwatch.catalogue import ATTRIBUTES, EVENTS, METRICS, VALUES, Attr, Event, Instrument, MetricSpec
 
 REQUEST: dict[str, tuple[str, str]] = {
-    Attr.OPERATION: ("string", "`chat`, `text_completion`, `embeddings`, `fetch_response`, ...; by the path of the request"),
+    Attr.OPERATION: (
+        "string",
+        "`chat`, `text_completion`, `embeddings`, ...; by the path of the request",
+    ),
     Attr.PROVIDER: ("string", "by the host of the base URL; `openai` for hosts that are not known"),
     Attr.REQUEST_MODEL: ("string", "the model asked for; absent when the request names none"),
     Attr.REQUEST_STREAM: ("boolean", "only when true"),
     Attr.REQUEST_MAX_TOKENS: ("int", "`max_tokens`, `max_completion_tokens` or `max_output_tokens`"),
-    Attr.REQUEST_TEMPERATURE: ("double", ""),
-    Attr.REQUEST_TOP_P: ("double", ""),
-    Attr.REQUEST_FREQUENCY_PENALTY: ("double", ""),
-    Attr.REQUEST_PRESENCE_PENALTY: ("double", ""),
-    Attr.REQUEST_SEED: ("int", ""),
+    Attr.REQUEST_TEMPERATURE: ("double", "as requested"),
+    Attr.REQUEST_TOP_P: ("double", "as requested"),
+    Attr.REQUEST_FREQUENCY_PENALTY: ("double", "as requested"),
+    Attr.REQUEST_PRESENCE_PENALTY: ("double", "as requested"),
+    Attr.REQUEST_SEED: ("int", "as requested"),
     Attr.REQUEST_CHOICE_COUNT: ("int", "`n`, unless it is 1"),
     Attr.REQUEST_REASONING_LEVEL: ("string", "`reasoning_effort` or `reasoning.effort`"),
-    Attr.REQUEST_STOP_SEQUENCES: ("string[]", "the name is reserved; not recorded yet"),
+    Attr.REQUEST_STOP_SEQUENCES: ("string[]", "reserved; not recorded yet"),
     Attr.OUTPUT_TYPE: ("string", "`json` or `text`, from `response_format`"),
     Attr.OPENAI_API_TYPE: ("string", "`chat_completions` or `responses`"),
     Attr.OPENAI_REQUEST_TIER: ("string", "`service_tier`, unless it is `auto`"),
     Attr.SERVER_ADDRESS: ("string", "host of the base URL, without credentials"),
-    Attr.SERVER_PORT: ("int", ""),
+    Attr.SERVER_PORT: ("int", "port of the base URL"),
 }
 """Known before the first byte is sent, so that samplers see them."""
 
 RESPONSE: dict[str, tuple[str, str]] = {
-    Attr.RESPONSE_ID: ("string", ""),
+    Attr.RESPONSE_ID: ("string", "as the server gave it"),
     Attr.RESPONSE_MODEL: ("string", "the model that answered"),
     Attr.RESPONSE_FINISH_REASONS: ("string[]", "one per choice; `error` where none came"),
     Attr.RESPONSE_TIME_TO_FIRST_CHUNK: ("double", "seconds to the first chunk of any kind"),
@@ -38,8 +41,8 @@ RESPONSE: dict[str, tuple[str, str]] = {
     Attr.USAGE_OUTPUT: ("int", "the same"),
     Attr.USAGE_CACHE_READ: ("int", "the same, when above 0"),
     Attr.USAGE_REASONING: ("int", "the same, when above 0"),
-    Attr.OPENAI_RESPONSE_TIER: ("string", ""),
-    Attr.OPENAI_FINGERPRINT: ("string", ""),
+    Attr.OPENAI_RESPONSE_TIER: ("string", "`service_tier` of the answer"),
+    Attr.OPENAI_FINGERPRINT: ("string", "`system_fingerprint` of the answer"),
     Attr.ERROR_TYPE: ("string", "class of the exception, code of the response's own failure, or `truncated`"),
     Attr.HTTP_STATUS: ("int", "of an HTTP error"),
 }
@@ -60,8 +63,14 @@ OWN: dict[str, tuple[str, str]] = {
     Attr.TIME_TO_VISIBLE: ("double", "seconds from the call to the first output that is not reasoning"),
     Attr.GAP_MAX: ("double", "seconds; the longest wait without progress, the fatal one included"),
     Attr.ATTEMPTS: ("int", "requests sent, those of the SDK's own retries included"),
-    Attr.RETRY_DECISION: ("string", "`partial_output` when a stall came after the first chunk, so that nothing may be replayed"),
-    Attr.POLICY_RULE: ("string", "the most specific layer that set anything: `call`, `client`, `rule:NAME`, ..."),
+    Attr.RETRY_DECISION: (
+        "string",
+        "`partial_output`: the stall came after the first chunk, so there is no replay",
+    ),
+    Attr.POLICY_RULE: (
+        "string",
+        "the most specific layer that set anything: `call`, `client`, `rule:NAME`, ...",
+    ),
     Attr.POLICY_MODE: ("string", "mode in force"),
     Attr.INTERRUPT: ("string", "how sure an abort is, or would have been"),
     Attr.BACKSTOP: ("boolean", "only when true: nobody ended the run, so its span was"),
@@ -74,10 +83,10 @@ MEANINGS = REQUEST | RESPONSE | OWN
 
 EVENT_MEANINGS = {
     Event.STALL: (
-        f"a wait passed its deadline; written before anything is aborted, at most {catalogue.STALL_EVENT_CAP} times a span",
+        f"a wait passed its deadline; written before the abort, at most {catalogue.STALL_EVENT_CAP} times a span",
         (Attr.STALL_PHASE, Attr.STALL_WIRE, Attr.STALL_LIMIT, Attr.STALL_WAITED, Attr.STALL_ACTION),
     ),
-    Event.ATTEMPT: ("the name is reserved; not written yet", ()),
+    Event.ATTEMPT: ("reserved; not written yet", ()),
 }
 
 _CALL = (Attr.OPERATION, Attr.PROVIDER, Attr.REQUEST_MODEL)

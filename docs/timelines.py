@@ -17,7 +17,7 @@ DEFAULT = Limits(**{item.name: getattr(BUILT_IN.deadlines, item.name) for item i
 
 _CLOCKS = {
     "connect": "TCP and TLS of an attempt",
-    "first_token": "from the start of the attempt to its first progress: connecting, queue, headers and preamble included",
+    "first_token": "from the start of the attempt to its first progress; connecting, queue and headers included",
     "thinking": "waiting since the last progress, while only reasoning has been seen",
     "idle": "waiting since the last progress, once visible output has begun",
     "total": "the whole run: the waiting of all its attempts and of the pauses between them",
@@ -66,10 +66,14 @@ def silences() -> str:
 
 def extension() -> str:
     """Return how far the keepalive extension goes for some limits."""
-    lines = ["| `first_token` or `thinking` | nothing arrives | bytes arrive, but no progress |", "| --- | --- | --- |"]
-    for limit in (30.0, 120.0, 300.0, 400.0, 900.0):
-        lines.append(f"| {limit:g} s | {limit:g} s | {DEFAULT.extended(limit):g} s |")
-    return "\n".join(lines)
+    lines = [
+        "| `first_token` or `thinking` | nothing arrives | bytes arrive, but no progress |",
+        "| --- | --- | --- |",
+    ]
+    limits = (30.0, 120.0, 300.0, 400.0, 900.0)
+    return "\n".join(
+        [*lines, *(f"| {limit:g} s | {limit:g} s | {DEFAULT.extended(limit):g} s |" for limit in limits)]
+    )
 
 
 def hidden_reasoning_models() -> str:
@@ -82,7 +86,11 @@ def hidden_reasoning_models() -> str:
 
 
 def _chunk(facts: ChunkFacts, finishes: int = 0) -> Callable[[Tracker, float], None]:
-    told = facts if not finishes else ChunkFacts(name=FINISH.name, progress=True, visible=True, finishes=finishes)
+    told = (
+        facts
+        if not finishes
+        else ChunkFacts(name=FINISH.name, progress=True, visible=True, finishes=finishes)
+    )
 
     def tell(tracker: Tracker, now: float) -> None:
         tracker.on_bytes(now)
@@ -102,7 +110,11 @@ def _ended(tracker: Tracker, now: float) -> None:
 
 
 _HEALTHY = (
-    Moment(0.0, "the request is sent, a connection is opened", lambda t, now: (t.on_attempt(now), t.on_connecting(now))),
+    Moment(
+        0.0,
+        "the request is sent, a connection is opened",
+        lambda t, now: (t.on_attempt(now), t.on_connecting(now)),
+    ),
     Moment(0.1, "the connection stands, TLS included", lambda t, now: t.on_connected(now)),
     Moment(0.4, "headers, and a chunk with nothing but a role", _chunk(PREAMBLE)),
     Moment(30.0, "`: keepalive`, a comment: bytes, but no chunk", lambda t, now: t.on_bytes(now)),
@@ -120,7 +132,11 @@ _HEALTHY = (
 def _due_text(tracker: Tracker) -> str:
     due = tracker.due()
     if due is None:
-        return "nothing: the run is over" if tracker.outcome is not None else "nothing: the reader is not waiting"
+        return (
+            "nothing: the run is over"
+            if tracker.outcome is not None
+            else "nothing: the reader is not waiting"
+        )
     return f"second {due.at:.1f}: {_reason(due)}"
 
 
@@ -137,7 +153,9 @@ def _reason(due: Due) -> str:
 
 
 def _silences() -> Iterator[tuple[str, list[tuple[float, Callable[[Tracker, float], Any]]]]]:
-    def every(step: float, until: float, tell: Callable[[Tracker, float], Any], first: float = 0.0) -> list[Any]:
+    def every(
+        step: float, until: float, tell: Callable[[Tracker, float], Any], first: float = 0.0
+    ) -> list[Any]:
         count = int((until - first) / step)
         return [(first + step * number, tell) for number in range(1, count + 1)]
 
@@ -158,7 +176,9 @@ def _silences() -> Iterator[tuple[str, list[tuple[float, Callable[[Tracker, floa
     yield "a word, then a comment every 10 s", [word, *every(10, 1000, comment, 1.0)]
 
 
-def _end_of(tracker: Tracker, moments: list[tuple[float, Callable[[Tracker, float], Any]]]) -> tuple[float, Stall]:
+def _end_of(
+    tracker: Tracker, moments: list[tuple[float, Callable[[Tracker, float], Any]]]
+) -> tuple[float, Stall]:
     """Return when the story ends in a stall, counted from the last progress (or the start), and the stall."""
     progress = 0.0
     for at, tell in moments:

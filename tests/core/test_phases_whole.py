@@ -161,7 +161,7 @@ def test_chunks_still_on_their_way_after_the_end_mark_are_measured_as_ever() -> 
 
 
 def test_what_looked_like_the_end_mark_is_taken_back_by_further_bytes() -> None:
-    tracker = play(LONG, [FIRST])
+    tracker = play(replace(LONG, total=None), [FIRST])
     tracker.on_end_mark(True)
     tracker.on_end_mark(False)
     assert not tracker.whole
