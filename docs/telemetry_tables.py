@@ -23,7 +23,7 @@ REQUEST: dict[str, tuple[str, str]] = {
     Attr.REQUEST_SEED: ("int", "as requested"),
     Attr.REQUEST_CHOICE_COUNT: ("int", "`n`, unless it is 1"),
     Attr.REQUEST_REASONING_LEVEL: ("string", "`reasoning_effort` or `reasoning.effort`"),
-    Attr.REQUEST_STOP_SEQUENCES: ("string[]", "reserved; not recorded yet"),
+    Attr.REQUEST_STOP_SEQUENCES: ("string[]", "the strings at which generation shall stop"),
     Attr.OUTPUT_TYPE: ("string", "`json` or `text`, from `response_format`"),
     Attr.OPENAI_API_TYPE: ("string", "`chat_completions` or `responses`"),
     Attr.OPENAI_REQUEST_TIER: ("string", "`service_tier`, unless it is `auto`"),
@@ -86,7 +86,6 @@ EVENT_MEANINGS = {
         f"a wait passed its deadline; written before the abort, at most {catalogue.STALL_EVENT_CAP} times a span",
         (Attr.STALL_PHASE, Attr.STALL_WIRE, Attr.STALL_LIMIT, Attr.STALL_WAITED, Attr.STALL_ACTION),
     ),
-    Event.ATTEMPT: ("reserved; not written yet", ()),
 }
 
 _CALL = (Attr.OPERATION, Attr.PROVIDER, Attr.REQUEST_MODEL)

@@ -92,7 +92,6 @@ class Event:
     """Span event names."""
 
     STALL = "stallwatch.stall"
-    ATTEMPT = "stallwatch.attempt"
 
 
 EVENTS: tuple[str, ...] = tuple(value for name, value in vars(Event).items() if name.isupper())

@@ -244,9 +244,9 @@ def waiter_of(run: InFlight) -> TaskWaiter:
 
 
 def is_waiting_here(run: InFlight) -> bool:
-    """Tell whether the current task is the one that waits for ``run``."""
+    """Tell whether the current task is the one that waits for ``run``; without asyncio tasks, whether any may be."""
     waiter = run.waiter
-    return isinstance(waiter, TaskWaiter) and waiter.task is not None and waiter.task is _current_task()
+    return isinstance(waiter, TaskWaiter) and waiter.task is _current_task()
 
 
 def _current_task() -> asyncio.Task[Any] | None:

@@ -159,6 +159,9 @@ def _attributes(body: Mapping[str, Any], api: str | None) -> dict[str, Any]:
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
     if isinstance(effort, str):
         attributes[Attr.REQUEST_REASONING_LEVEL] = effort
+    stops = body.get("stop")
+    if isinstance(stops, str) or (isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)):
+        attributes[Attr.REQUEST_STOP_SEQUENCES] = [stops] if isinstance(stops, str) else list(stops)
     tier = body.get("service_tier")
     if isinstance(tier, str) and tier != "auto":
         attributes[Attr.OPENAI_REQUEST_TIER] = tier
