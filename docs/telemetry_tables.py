@@ -23,7 +23,6 @@ REQUEST: dict[str, tuple[str, str]] = {
     Attr.REQUEST_SEED: ("int", "as requested"),
     Attr.REQUEST_CHOICE_COUNT: ("int", "`n`, unless it is 1"),
     Attr.REQUEST_REASONING_LEVEL: ("string", "`reasoning_effort` or `reasoning.effort`"),
-    Attr.REQUEST_STOP_SEQUENCES: ("string[]", "the strings at which generation shall stop"),
     Attr.OUTPUT_TYPE: ("string", "`json` or `text`, from `response_format`"),
     Attr.OPENAI_API_TYPE: ("string", "`chat_completions` or `responses`"),
     Attr.OPENAI_REQUEST_TIER: ("string", "`service_tier`, unless it is `auto`"),

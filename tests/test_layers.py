@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -80,7 +81,15 @@ def name_of(path: Path) -> str:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {name_of(path): ast.parse(path.read_bytes(), str(path)) for path in sorted(PACKAGE.rglob("*.py"))}
+    # Python 3.11 fails when a finaliser that formats a traceback, which parses too, comes in between.
+    gc.collect()
+    gc.disable()
+    try:
+        return {
+            name_of(path): ast.parse(path.read_bytes(), str(path)) for path in sorted(PACKAGE.rglob("*.py"))
+        }
+    finally:
+        gc.enable()
 
 
 def is_types_only(node: ast.stmt) -> bool:

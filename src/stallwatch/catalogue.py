@@ -42,7 +42,6 @@ class Attr:
     REQUEST_SEED = "gen_ai.request.seed"
     REQUEST_CHOICE_COUNT = "gen_ai.request.choice.count"
     REQUEST_REASONING_LEVEL = "gen_ai.request.reasoning.level"
-    REQUEST_STOP_SEQUENCES = "gen_ai.request.stop_sequences"
     OUTPUT_TYPE = "gen_ai.output.type"
     RESPONSE_ID = "gen_ai.response.id"
     RESPONSE_MODEL = "gen_ai.response.model"
@@ -102,7 +101,26 @@ INTERRUPTS = ("proven", "unproven", "none")
 _SECONDS_TO_HOUR = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 )  # fmt: skip
-_GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_GAPS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+)
 _LONG_GAPS = (*_GAPS, 1800.0, 3600.0)
 _TOKENS = tuple(float(4**power) for power in range(14))
 
@@ -130,7 +148,9 @@ class MetricSpec:
     buckets: tuple[float, ...] | None = None
 
 
-def _histogram(name: str, description: str, *extra: str, unit: str = "s", buckets: tuple[float, ...]) -> MetricSpec:
+def _histogram(
+    name: str, description: str, *extra: str, unit: str = "s", buckets: tuple[float, ...]
+) -> MetricSpec:
     return MetricSpec(
         name=name,
         kind=Instrument.HISTOGRAM,

@@ -91,7 +91,9 @@ def resolve(
     built_in = replace(BUILT_IN, deadlines=HIDDEN_REASONING) if hidden else BUILT_IN
     full = _merge(built_in, merged)
     rule = deciding or ("hidden_reasoning" if hidden else "default")
-    return _finished(full, hidden=hidden, rule=rule, explicit=explicit, backstop=layers.backstop, stream=stream)
+    return _finished(
+        full, hidden=hidden, rule=rule, explicit=explicit, backstop=layers.backstop, stream=stream
+    )
 
 
 def _finished(

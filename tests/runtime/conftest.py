@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+
 from support.places import LOOPS, Place, places
 
 
@@ -34,5 +35,9 @@ def _nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     # Read from all phases of the test, because what is dropped is often found late.
     records = [*caplog.get_records("call"), *caplog.get_records("teardown")]
-    told = [record.getMessage() for record in records if record.name == "stallwatch" and record.levelno >= logging.WARNING]
+    told = [
+        record.getMessage()
+        for record in records
+        if record.name == "stallwatch" and record.levelno >= logging.WARNING
+    ]
     assert not told, told

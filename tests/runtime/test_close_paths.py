@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.places import MESSAGES, Place, eventually, pool_of, run_on
-from support.telemetry import Captured, instrumented
 
 import stallwatch
+from support.places import MESSAGES, Place, eventually, pool_of, run_on
+from support.telemetry import Captured, instrumented
 
 ENDLESS = "endless:gap=0.01"
 

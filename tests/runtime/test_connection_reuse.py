@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.places import MESSAGES, Place, pool_of, run_on
-from support.telemetry import Captured, instrumented
 
 import stallwatch
+from support.places import MESSAGES, Place, pool_of, run_on
+from support.telemetry import Captured, instrumented
 
 STALLS = "stall-after:tokens=1,gap=0"
 
@@ -78,9 +78,9 @@ def test_a_pool_of_one_survives_forty_stalls(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_an_async_pool_of_one_survives_forty_stalls(place: Place, loop: str) -> None:
+def test_an_async_pool_of_one_survives_forty_stalls(plain: Place, loop: str) -> None:
     async def story() -> None:
-        async with place.async_client(connections=1) as client:
+        async with plain.async_client(connections=1) as client:
             for _ in range(40):
                 with pytest.raises(stallwatch.StreamInactivityTimeoutError):
                     async for _ in await _create(client, STALLS):
@@ -109,9 +109,9 @@ def test_many_stalled_streams_in_threads_end_on_time(place: Place) -> None:
             return time.monotonic() - last, error.waited
         return 0.0, 0.0
 
-    with instrumented(idle=0.5, first_token=10) as captured, place.client() as client:
-        with ThreadPoolExecutor(MANY) as threads:
-            seen = list(threads.map(read, [client] * MANY))
+    settings = {"idle": 0.5, "first_token": 10}
+    with instrumented(**settings) as captured, place.client() as client, ThreadPoolExecutor(MANY) as threads:
+        seen = list(threads.map(read, [client] * MANY))
     assert all(0.45 < took < 0.5 + LATE and waited >= 0.5 for took, waited in seen), sorted(seen)
     assert _outcomes(captured) == ["stalled"] * MANY
 

@@ -10,11 +10,11 @@ import weakref
 from typing import Any
 
 import pytest
+
+from stallwatch.telemetry.metrics import MetricRecorder
 from support.children import spawn
 from support.places import MESSAGES, Place, eventually, eventually_async, run_on
 from support.telemetry import Captured, instrumented
-
-from stallwatch.telemetry.metrics import MetricRecorder
 
 
 def _create(client: Any, model: str) -> Any:

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.places import MESSAGES, Place, places, run_on
-from support.telemetry import Captured, instrumented
 
 from stallwatch.testing import Done, Finish, Role, Tokens, Wait
+from support.places import MESSAGES, Place, places, run_on
+from support.telemetry import Captured, instrumented
 
 Pauses = dict[int, float]
 Hook = Callable[[int], None]
@@ -82,56 +82,63 @@ def test_an_async_reader_slower_than_the_idle_limit_is_not_a_stall(loop: str) ->
 
 
 def test_bytes_in_the_buffer_are_read_after_a_long_pause(place: Place) -> None:
-    pauses = {number: 0.15 for number in (1, 2, 3, 20, 60)}
+    pauses = dict.fromkeys((1, 2, 20, 60), 0.15)
     with instrumented(idle=0.1, first_token=0.1, thinking=0.1) as captured:
         assert _read(place, "burst:tokens=60", pauses) == _text(60)
         _assert_untouched(captured, 1)
 
 
-def test_bytes_in_the_buffer_are_read_after_a_long_pause_async(place: Place, loop: str) -> None:
-    pauses = {number: 0.15 for number in (1, 2, 3, 20, 60)}
+def test_bytes_in_the_buffer_are_read_after_a_long_pause_async(plain: Place, loop: str) -> None:
+    pauses = dict.fromkeys((1, 2, 20, 60), 0.15)
     with instrumented(idle=0.1, first_token=0.1, thinking=0.1) as captured:
-        assert run_on(loop, _read_async(place, "burst:tokens=60", pauses)) == _text(60)
+        assert run_on(loop, _read_async(plain, "burst:tokens=60", pauses)) == _text(60)
         _assert_untouched(captured, 1)
 
 
-def test_pauses_between_bursts_are_not_added_up(place: Place) -> None:
+def test_pauses_between_bursts_are_not_added_up(plain: Place) -> None:
     # Each wait is short, each pause is long: only the waits count.
     script = [Role(), *[step for _ in range(8) for step in (Tokens(1), Wait(0.12))], Finish(), Done()]
-    place.gateway.script("dripping", script)
+    plain.gateway.script("dripping", script)
     with instrumented(idle=0.3, first_token=0.3) as captured:
-        text = _read(place, "dripping", {number: 0.2 for number in range(1, 6)})
+        text = _read(plain, "dripping", dict.fromkeys(range(1, 6), 0.2))
         assert text == "t0 " * 8
         _assert_untouched(captured, 1)
 
 
-def test_a_blocked_loop_is_not_a_silent_server(place: Place, loop: str) -> None:
+def test_a_blocked_loop_is_not_a_silent_server(loop: str) -> None:
     def block(number: int) -> None:
         if number == 4:
             asyncio.get_running_loop().call_later(0.02, time.sleep, 0.6)
 
-    with instrumented(idle=0.4, first_token=0.4) as captured:
-        assert run_on(loop, _read_async(place, "slow:tokens=20,gap=0.05", {}, block)) == _text(20)
-        _assert_untouched(captured, 1)
+    with places("plain", "tls") as (plain, tls), instrumented(idle=0.4, first_token=0.4) as captured:
+        story = _both(
+            _read_async(plain, "slow:tokens=20,gap=0.05", {}, block),
+            _read_async(tls, "slow:tokens=20,gap=0.05", {}),
+        )
+        assert run_on(loop, story) == [_text(20)] * 2
+        _assert_untouched(captured, 2)
 
 
-def test_a_loop_blocked_just_before_the_deadline_is_not_a_silent_server(place: Place, loop: str) -> None:
+def test_a_loop_blocked_just_before_the_deadline_is_not_a_silent_server(loop: str) -> None:
     # The next bytes come in time, but while the loop cannot look.
-    place.gateway.script("edge", [Role(), Tokens(2), Wait(0.36), Tokens(2), Finish(), Done()])
+    script = [Role(), Tokens(2), Wait(0.36), Tokens(2), Finish(), Done()]
 
     def block(number: int) -> None:
         if number == 3:
             asyncio.get_running_loop().call_later(0.33, time.sleep, 0.6)
 
-    with instrumented(idle=0.4, first_token=0.4) as captured:
-        assert run_on(loop, _read_async(place, "edge", {}, block)) == "t0 t1 t0 t1 "
-        _assert_untouched(captured, 1)
+    with places("plain", "tls") as (plain, tls), instrumented(idle=0.4, first_token=0.4) as captured:
+        for place in (plain, tls):
+            place.gateway.script("edge", script)
+        story = _both(_read_async(plain, "edge", {}, block), _read_async(tls, "edge", {}))
+        assert run_on(loop, story) == ["t0 t1 t0 t1 "] * 2
+        _assert_untouched(captured, 2)
 
 
-def test_a_loop_blocked_before_the_first_token_is_not_a_silent_server(place: Place, loop: str) -> None:
+def test_a_loop_blocked_before_the_first_token_is_not_a_silent_server(plain: Place, loop: str) -> None:
     async def story() -> str:
         asyncio.get_running_loop().call_later(0.1, time.sleep, 0.6)
-        return await _read_async(place, "late-headers:seconds=0.2,tokens=3", {})
+        return await _read_async(plain, "late-headers:seconds=0.2,tokens=3", {})
 
     with instrumented(idle=0.4, first_token=0.4) as captured:
         assert run_on(loop, story()) == _text(3)
@@ -161,7 +168,7 @@ def test_a_busy_loop_is_not_a_silent_server(loop: str) -> None:
         _assert_untouched(captured, 2)
 
 
-def test_silent_reasoning_within_its_limit_is_not_a_stall(place: Place) -> None:
+def test_silent_reasoning_within_its_limit_is_not_a_stall(plain: Place) -> None:
     with instrumented(first_token=1, thinking=1, idle=0.1) as captured:
-        assert _read(place, "think-silently:seconds=0.5,tokens=3", {}) == _text(3)
+        assert _read(plain, "think-silently:seconds=0.5,tokens=3", {}) == _text(3)
         _assert_untouched(captured, 1)

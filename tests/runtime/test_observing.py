@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.drivers import DRIVERS, SYNC, Driver
-from support.places import MESSAGES, Place, eventually
-from support.telemetry import Captured, instrumented
 
 import stallwatch
 from stallwatch.sdk import calls
+from support.drivers import DRIVERS, Driver
+from support.places import MESSAGES, Place, eventually
+from support.telemetry import Captured, instrumented
 
 drivers = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.kind)
 
@@ -110,7 +110,7 @@ def test_off_for_one_call_leaves_its_stream_alone(plain: Place) -> None:
 
 
 def test_the_limits_of_the_headers_do_not_bound_the_body(plain: Place) -> None:
-    for driver in (SYNC, *DRIVERS):
+    for driver in DRIVERS:
         with instrumented(first_token=0.2, thinking=2, idle=2) as captured:
             told = driver.tell(plain.base_url, "slow:tokens=2,gap=0.4,first=0")
             assert (told.error, told.text) == (None, "t0 t1 ")

@@ -11,11 +11,11 @@ import weakref
 from typing import Any
 
 import pytest
+
+import stallwatch
 from support.children import spawn
 from support.places import MESSAGES, Place, eventually, run_on
 from support.telemetry import Captured, instrumented
-
-import stallwatch
 
 STALLS = "stall-after:tokens=2,gap=0"
 

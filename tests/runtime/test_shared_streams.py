@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.places import MESSAGES, Place, run_on
-from support.telemetry import Captured, instrumented
 
 import stallwatch
+from support.places import MESSAGES, Place, run_on
+from support.telemetry import Captured, instrumented
 
 
 def _create(client: Any, model: str) -> Any:
@@ -63,7 +63,9 @@ def test_a_stream_may_be_read_in_another_thread_each_time(place: Place) -> None:
             with ThreadPoolExecutor(1) as threads:
                 assert threads.submit(next, stream).result()
         with ThreadPoolExecutor(1) as threads:
-            assert isinstance(threads.submit(next, stream).exception(), stallwatch.StreamInactivityTimeoutError)
+            assert isinstance(
+                threads.submit(next, stream).exception(), stallwatch.StreamInactivityTimeoutError
+            )
     assert _outcomes(captured) == ["stalled"]
 
 
@@ -123,13 +125,17 @@ def test_closes_from_other_threads_hurt_no_foreign_descriptor(place: Place, tmp_
                 next(stream)
             closing.join()
 
-    with instrumented(idle=0.05, first_token=5) as captured, place.client() as client, place.client() as other:
-        with ThreadPoolExecutor(8) as threads:
-            background = [threads.submit(files), threads.submit(innocents, other)]
-            readers = [threads.submit(victims, client) for _ in range(4)]
-            failures = [reader.exception(20) for reader in readers]
-            stop.set()
-            failures += [each.exception(10) for each in background]
+    with (
+        instrumented(idle=0.05, first_token=5) as captured,
+        place.client() as client,
+        place.client() as other,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        background = [threads.submit(files), threads.submit(innocents, other)]
+        readers = [threads.submit(victims, client) for _ in range(4)]
+        failures = [reader.exception(20) for reader in readers]
+        stop.set()
+        failures += [each.exception(10) for each in background]
     assert failures == [None] * 6
     assert bad == []
     assert set(_outcomes(captured)) <= {"stalled", "closed_early", "completed"}

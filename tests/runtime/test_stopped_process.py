@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from support.children import spawn
 from support.places import places
 
@@ -23,7 +24,8 @@ import openai
 from support.places import LOOPS, MESSAGES
 from support.telemetry import instrumented
 
-plain, tls, authority = sys.argv[1:]
+plain, tls, authority, model = sys.argv[1:]
+stop_at = 0 if model.startswith("late-headers") else 3
 places = {"plain": (plain, False), "tls": (tls, ssl.create_default_context(cafile=authority))}
 kinds = [f"{kind}-{wire}" for kind in ("sync", "asyncio", "uvloop") for wire in places]
 reading = threading.Barrier(len(kinds) + 1)
@@ -32,13 +34,13 @@ def options(wire):
     return {"base_url": places[wire][0], "api_key": "sk-test", "max_retries": 0, "timeout": 30}
 
 def request(name):
-    return {"model": f"slow:tokens=40,gap=0.05,id={name}", "messages": MESSAGES, "stream": True}
+    return {"model": f"{model},id={name}", "messages": MESSAGES, "stream": True}
 
 def read(name, wire):
     number = 0
     with openai.OpenAI(http_client=openai.DefaultHttpxClient(verify=places[wire][1]), **options(wire)) as client:
         for number, _ in enumerate(client.chat.completions.create(**request(name)), 1):
-            if number == 3:
+            if number == stop_at:
                 reading.wait(10)
     return number
 
@@ -48,12 +50,14 @@ async def read_async(name, wire):
     async with openai.AsyncOpenAI(http_client=http, **options(wire)) as client:
         async for _ in await client.chat.completions.create(**request(name)):
             number += 1
-            if number == 3:
+            if number == stop_at:
                 reading.wait(10)
     return number
 
 def tell(name):
     kind, wire = name.split("-")
+    if not stop_at:
+        reading.wait(10)
     try:
         if kind == "sync":
             return read(name, wire), None
@@ -62,7 +66,7 @@ def tell(name):
     except Exception as failure:
         return 0, repr(failure)
 
-with instrumented(idle=0.5, first_token=5, thinking=0.5) as captured, ThreadPoolExecutor(len(kinds)) as threads:
+with instrumented(idle=0.5, first_token=1.5, thinking=0.5) as captured, ThreadPoolExecutor(len(kinds)) as threads:
     told = {name: threads.submit(tell, name) for name in kinds}
     reading.wait(10)
     print(json.dumps("reading"), flush=True)
@@ -74,13 +78,20 @@ print(json.dumps({"told": told, "stalls": stalls}))
 KINDS = [f"{kind}-{wire}" for kind in ("sync", "asyncio", "uvloop") for wire in ("plain", "tls")]
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What each kind of reader saw, all in one process that was stopped while they waited."""
+MODELS = {"headers": "late-headers:seconds=1,tokens=40,gap=0", "chunks": "slow:tokens=40,gap=0.05"}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def said(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Any]]:
+    """What each kind of reader saw, all in one process that was stopped while they waited for headers or chunks."""
     with places("plain", "tls") as (plain, tls):
         authority = tls.write_authority(tmp_path_factory.mktemp("tls"))
-        child = spawn(READERS, plain.base_url, tls.base_url, str(authority))
+        child = spawn(READERS, plain.base_url, tls.base_url, str(authority), MODELS[request.param])
         assert child.line() == "reading"
+        for place in (plain, tls):
+            place.gateway.wait_for(lambda ledger: len(ledger.requests) == len(KINDS) // 2)
         child.process.send_signal(signal.SIGSTOP)
         time.sleep(2.0)
         child.process.send_signal(signal.SIGCONT)

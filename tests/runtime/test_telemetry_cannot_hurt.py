@@ -10,12 +10,12 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.metrics import Meter, NoOpMeterProvider
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import NonRecordingSpan, NoOpTracerProvider, Span, Tracer
+
+import stallwatch
 from support.children import spawn
 from support.drivers import DRIVERS, Driver
 from support.places import Place
 from support.telemetry import instrumented
-
-import stallwatch
 
 
 class Raising:
@@ -130,7 +130,9 @@ def test_a_broken_provider_breaks_no_call(
     caplog.clear()
 
 
-def test_a_meter_that_makes_no_instruments_breaks_no_call(plain: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_meter_that_makes_no_instruments_breaks_no_call(
+    plain: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     class NoInstruments(Meter):
         def _fail(self, *_: object, **__: object) -> Any:
             raise LookupError("broken")

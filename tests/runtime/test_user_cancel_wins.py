@@ -10,11 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
-from support.places import MESSAGES, Place, run_on
-from support.telemetry import Captured, instrumented
 
 import stallwatch
 from stallwatch.runtime.async_guard import TaskWaiter
+from support.places import MESSAGES, Place, run_on
+from support.telemetry import Captured, instrumented
 
 IDLE = 0.1
 STALLS = "stall-after:tokens=1,gap=0"
@@ -65,7 +65,9 @@ def test_a_cancel_about_the_deadline_is_the_users_or_comes_too_late(plain: Place
             read, started = Read(), asyncio.Event()
             task = asyncio.create_task(_read(client, read, started))
             await started.wait()
-            asyncio.get_running_loop().call_later(IDLE + offset, lambda task=task: accepted.append(task.cancel()))
+            asyncio.get_running_loop().call_later(
+                IDLE + offset, lambda task=task: accepted.append(task.cancel())
+            )
             await asyncio.wait([task])
             while len(accepted) < len(offsets) and len(accepted) <= offsets.index(offset):
                 await asyncio.sleep(0.001)
@@ -143,7 +145,7 @@ def test_an_outer_timeout_of_equal_length_ends_in_one_of_the_two(plain: Place, l
     expected = []
 
     async def story(client: Any) -> None:
-        for _ in range(12):
+        for _ in range(8):
             stream = await client.chat.completions.create(model=STALLS, messages=MESSAGES, stream=True)
             await anext(stream)
             await anext(stream)
@@ -159,7 +161,9 @@ def test_an_outer_timeout_of_equal_length_ends_in_one_of_the_two(plain: Place, l
 
 
 @pytest.mark.parametrize("after", [0.02, IDLE, 0.25])
-def test_a_failing_sibling_cancels_the_reader_or_finds_it_stalled(plain: Place, loop: str, after: float) -> None:
+def test_a_failing_sibling_cancels_the_reader_or_finds_it_stalled(
+    plain: Place, loop: str, after: float
+) -> None:
     seen: list[BaseException | None] = []
 
     async def fail(started: asyncio.Event) -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import openai._base_client as base
 import pytest
-from support.places import MESSAGES, Place, run_on
-from support.telemetry import instrumented
 
 import stallwatch
 from stallwatch import Deadlines, Policy, governing
+from support.places import MESSAGES, Place, run_on
+from support.telemetry import instrumented
 
 STALLS = "stall-after:tokens=1,gap=0"
 # With an idle limit of 0.2 s this is a stall; without, it is healthy.
-GAPS = "slow:tokens=2,gap=0.4"
+GAPS = "slow:tokens=2,gap=0.3"
 TIGHT = Policy(deadlines=Deadlines(idle=0.2, thinking=0.2))
 
 

@@ -8,12 +8,12 @@ import openai
 import openai._base_client as base
 import openai._streaming as streaming
 import pytest
-from support.places import MESSAGES, Place, run_on
-from support.telemetry import Captured, instrumented
 from wrapt import wrap_function_wrapper
 
 import stallwatch
 from stallwatch import governing
+from support.places import MESSAGES, Place, run_on
+from support.telemetry import Captured, instrumented
 
 OWNERS = (base.BaseClient, base.SyncAPIClient, base.AsyncAPIClient, streaming.Stream, streaming.AsyncStream)
 
@@ -28,7 +28,9 @@ def _attributes() -> dict[tuple[type, str], Any]:
 
 def _changed(before: dict[tuple[type, str], Any]) -> set[str]:
     after = _attributes()
-    return {name for (owner, name) in before | after if before.get((owner, name)) is not after.get((owner, name))}
+    return {
+        name for (owner, name) in before | after if before.get((owner, name)) is not after.get((owner, name))
+    }
 
 
 def _outcomes(captured: Captured) -> list[Any]:
@@ -112,7 +114,8 @@ def test_a_patch_that_was_there_before_is_there_after(plain: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "outcome"), [("healthy:tokens=5,gap=0.02", "completed"), ("stall-after:tokens=2,gap=0.02", "stalled")]
+    ("model", "outcome"),
+    [("healthy:tokens=5,gap=0.02", "completed"), ("stall-after:tokens=2,gap=0.02", "stalled")],
 )
 def test_a_live_stream_ends_guarded_after_uninstrument(place: Place, model: str, outcome: str) -> None:
     with place.client() as client:
@@ -157,7 +160,10 @@ def test_a_subclass_of_a_client_is_governed(plain: Place) -> None:
         def request(self, *args: Any, **kwargs: Any) -> Any:
             return super().request(*args, **kwargs)
 
-    with instrumented(idle=0.2) as captured, Own(base_url=plain.base_url, api_key="sk-test", max_retries=0) as client:
+    with (
+        instrumented(idle=0.2) as captured,
+        Own(base_url=plain.base_url, api_key="sk-test", max_retries=0) as client,
+    ):
         with pytest.raises(stallwatch.StreamInactivityTimeoutError):
             list(_create(client, "stall-after:tokens=1,gap=0"))
         assert _outcomes(captured) == ["stalled"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import openai
 import pytest
-from support.places import MESSAGES, Place, run_on
-from support.telemetry import instrumented
 
 import stallwatch
+from support.places import MESSAGES, Place, run_on
+from support.telemetry import instrumented
 
 HEALTHY = "healthy:tokens=3,gap=0"
 STALLS = "stall-after:tokens=2,gap=0"
@@ -133,14 +133,17 @@ def test_an_error_comes_back_whole_from_a_process_pool(plain: Place) -> None:
 
 
 def test_a_raised_error_survives_copy_and_pickle(plain: Place) -> None:
-    with instrumented(idle=0.2), plain.client() as client:
-        with pytest.raises(stallwatch.StreamInactivityTimeoutError) as caught:
-            list(_create(client, STALLS))
+    with (
+        instrumented(idle=0.2),
+        plain.client() as client,
+        pytest.raises(stallwatch.StreamInactivityTimeoutError) as caught,
+    ):
+        list(_create(client, STALLS))
     error = caught.value
     assert error.request.url.path == "/v1/chat/completions"
     for twin in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
         assert type(twin) is type(error)
         assert str(twin) == str(error)
-        assert {name: getattr(twin, name) for name in ("phase", "limit", "waited", "wire", "attempt", "errno")} == {
-            name: getattr(error, name) for name in ("phase", "limit", "waited", "wire", "attempt", "errno")
-        }
+        assert {
+            name: getattr(twin, name) for name in ("phase", "limit", "waited", "wire", "attempt", "errno")
+        } == {name: getattr(error, name) for name in ("phase", "limit", "waited", "wire", "attempt", "errno")}

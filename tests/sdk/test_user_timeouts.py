@@ -8,11 +8,11 @@ from typing import Any
 import openai
 import openai._base_client as base
 import pytest
+
+import stallwatch
 from support.drivers import DRIVERS, Driver, Told
 from support.places import Place
 from support.telemetry import instrumented
-
-import stallwatch
 
 drivers = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.kind)
 ANSWERS_NOTHING = "never-responds"
@@ -27,8 +27,15 @@ def _same(told: Told, bare: Told) -> None:
 
 
 @drivers
-@pytest.mark.parametrize("timeout", [0.3, Timeout(10, read=0.3)], ids=["number", "object"])
-@pytest.mark.parametrize("model", [ANSWERS_NOTHING, "silent", "stall-after:tokens=2,gap=0"])
+@pytest.mark.parametrize(
+    ("timeout", "model"),
+    [
+        (0.3, ANSWERS_NOTHING),
+        (Timeout(10, read=0.3), ANSWERS_NOTHING),
+        (0.3, "silent"),
+        (Timeout(10, read=0.3), "stall-after:tokens=2,gap=0"),
+    ],
+)
 def test_a_tighter_timeout_of_the_user_is_the_bare_sdks_error(
     plain: Place, driver: Driver, timeout: Any, model: str
 ) -> None:
@@ -88,7 +95,9 @@ def test_the_sdks_own_retries_go_on(plain: Place, driver: Driver) -> None:
 @pytest.mark.usefixtures("quick_retries")
 def test_a_retry_after_silence_may_succeed(plain: Place, driver: Driver) -> None:
     with instrumented(first_token=0.2) as captured:
-        told = driver.tell(plain.base_url, f"{ANSWERS_NOTHING}>healthy:tokens=2,gap=0", options={"max_retries": 2})
+        told = driver.tell(
+            plain.base_url, f"{ANSWERS_NOTHING}>healthy:tokens=2,gap=0", options={"max_retries": 2}
+        )
     assert (told.error, told.text) == (None, "t0 t1 ")
     attributes = captured.attributes()
     assert (attributes["stallwatch.outcome"], attributes["stallwatch.attempts"]) == ("completed", 2)

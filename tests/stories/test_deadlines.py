@@ -23,11 +23,11 @@ from support.expect import Histogram, ended, in_time, released, stalled
 from support.stage import Stage, play
 
 DEADLINES: dict[str, Any] = {
-    "connect": 0.2,
-    "first_token": 0.5,
-    "thinking": 0.4,
-    "idle": 0.3,
-    "total": 0.8,
+    "connect": 0.15,
+    "first_token": 0.4,
+    "thinking": 0.35,
+    "idle": 0.25,
+    "total": 0.6,
 }
 
 

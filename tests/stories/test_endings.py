@@ -140,7 +140,7 @@ def test_a_late_usage_chunk_still_arrives_after_the_finish(
 ) -> None:
     from stallwatch.testing import Done, Finish, Usage, Wait
 
-    gateway.script("m", [Role(), Tokens(2), Finish(), Wait(0.15), Usage(), Done()])
+    gateway.script("m", [Role(), Tokens(2), Finish(), Wait(0.1), Usage(), Done()])
     told = driver.tell(gateway.base_url, "m")
     assert told.error is None
     assert told.chunks[-1].usage.completion_tokens == 2

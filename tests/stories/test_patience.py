@@ -81,7 +81,7 @@ def test_other_models_are_not_hidden_reasoning(
 
 
 def test_a_rule_gives_a_silent_thinker_its_time(gateway: FaultGateway, driver: Driver, guarded: Any) -> None:
-    gateway.script("thinker-1", "think-silently:seconds=0.6,tokens=2")
+    gateway.script("thinker-1", "think-silently:seconds=0.5,tokens=2")
     patient = Rule(name="thinkers", model="thinker-*", policy=Policy.of(first_token=2))
     with guarded(rules=[patient]) as captured:
         told = driver.tell(gateway.base_url, "thinker-1")
@@ -90,7 +90,7 @@ def test_a_rule_gives_a_silent_thinker_its_time(gateway: FaultGateway, driver: D
 
 
 def test_a_slow_reader_is_no_silent_server(gateway: FaultGateway, driver: Driver, captured: Captured) -> None:
-    told = driver.tell(gateway.base_url, "slow:tokens=30,gap=0.01", pauses=[0.4, 0.4, 0.4])
+    told = driver.tell(gateway.base_url, "slow:tokens=30,gap=0.01", pauses=[0.3, 0.3, 0.3])
     assert told.error is None
     assert told.text == "".join(f"t{index} " for index in range(30))
     attributes = ended(captured, "completed", chunks=32)
@@ -99,7 +99,7 @@ def test_a_slow_reader_is_no_silent_server(gateway: FaultGateway, driver: Driver
     assert gaps.count == 30
     assert gaps.max < 0.2
     assert gaps.max == pytest.approx(attributes["stallwatch.gap.max"])
-    assert gaps.sum < 0.4 + 30 * 0.01
+    assert gaps.sum < 0.3 + 30 * 0.01
 
 
 def test_a_reader_slower_than_a_full_buffer_is_no_silent_server(
@@ -107,7 +107,7 @@ def test_a_reader_slower_than_a_full_buffer_is_no_silent_server(
 ) -> None:
     big = "x" * 60_000
     gateway.script("m", [Role(), *[Token(big)] * 120, Finish(), Done()])
-    told = driver.tell(gateway.base_url, "m", pauses=[0.4, 0.4])
+    told = driver.tell(gateway.base_url, "m", pauses=[0.3, 0.3])
     assert told.error is None
     assert len(told.text) == 120 * len(big)
     ended(captured, "completed", chunks=122)
@@ -148,13 +148,13 @@ def test_comments_keep_a_queue_alive_within_the_extension(
 def test_a_rising_usage_counter_is_progress(
     gateway: FaultGateway, driver: Driver, captured: Captured
 ) -> None:
-    beats = Heartbeats(0.12, 0.84, reasoning_tokens="rising")
+    beats = Heartbeats(0.1, 0.7, reasoning_tokens="rising")
     gateway.script("m", [Role(), beats, Tokens(2), Finish(), Done()])
     told = driver.tell(gateway.base_url, "m")
     assert told.error is None
     attributes = ended(captured, "completed", chunks=11)
     # Counters are progress, but no token.
-    assert attributes[TTFT] == pytest.approx(0.84, abs=0.15)
+    assert attributes[TTFT] == pytest.approx(0.7, abs=0.15)
     assert attributes["stallwatch.heartbeats"] == 0
 
 

@@ -38,28 +38,28 @@ FIRST_CHUNK = "gen_ai.client.operation.time_to_first_chunk"
 def test_reasoning_keeps_the_stream_alive_and_is_the_first_token(
     gateway: FaultGateway, driver: Driver, guarded: Any, field: str, content: str
 ) -> None:
-    model = f"reasoning:count=5,gap=0.1,tokens=3,field={field},content={content}"
-    with guarded(first_token=0.18, thinking=0.18, idle=0.18) as captured:
+    model = f"reasoning:count=4,gap=0.08,tokens=3,field={field},content={content}"
+    with guarded(first_token=0.15, thinking=0.15, idle=0.15) as captured:
         told = driver.tell(gateway.base_url, model)
         assert told.error is None, told.error
         texts = [
             (chunk.choices[0].delta.model_extra or {}).get(field) for chunk in told.chunks if chunk.choices
         ]
-        assert [text for text in texts if text] == ["r0 ", "r1 ", "r2 ", "r3 ", "r4 "]
+        assert [text for text in texts if text] == ["r0 ", "r1 ", "r2 ", "r3 "]
         assert told.text == "t0 t1 t2 "
-        attributes = ended(captured, "completed", chunks=10)
-        assert attributes[TTFT] == pytest.approx(0.1, abs=0.1)
-        assert attributes[VISIBLE] == pytest.approx(0.6, abs=0.15)
+        attributes = ended(captured, "completed", chunks=9)
+        assert attributes[TTFT] == pytest.approx(0.08, abs=0.08)
+        assert attributes[VISIBLE] == pytest.approx(0.4, abs=0.12)
         assert attributes["stallwatch.heartbeats"] == 0
-        # Four between reasonings, three tokens, the finish.
-        assert Histogram(captured, GAPS).count == 8
+        # Three between reasonings, three tokens, the finish.
+        assert Histogram(captured, GAPS).count == 7
         assert Histogram(captured, TTFT).count == 1
     assert len(gateway.ledger().requests) == 1
 
 
 def test_tool_arguments_keep_the_stream_alive(gateway: FaultGateway, driver: Driver, guarded: Any) -> None:
     with guarded(first_token=0.15, thinking=0.15, idle=0.15) as captured:
-        told = driver.tell(gateway.base_url, "tool-call:fragments=12,gap=0.08")
+        told = driver.tell(gateway.base_url, "tool-call:fragments=8,gap=0.08")
         assert told.error is None, told.error
         arguments = "".join(
             call.function.arguments or ""
@@ -67,7 +67,7 @@ def test_tool_arguments_keep_the_stream_alive(gateway: FaultGateway, driver: Dri
             if chunk.choices
             for call in chunk.choices[0].delta.tool_calls or ()
         )
-        assert json.loads(arguments) == {"text": "".join(f"f{index} " for index in range(10))}
+        assert json.loads(arguments) == {"text": "".join(f"f{index} " for index in range(6))}
         attributes = ended(captured, "completed", chunks=len(told.chunks))
         assert attributes[TTFT] < 0.1
         assert attributes[VISIBLE] == attributes[TTFT]
@@ -124,7 +124,7 @@ def test_an_answer_of_three_choices_is_whole_when_all_have_finished(
     steps: list[Any] = [Role(choice=index) for index in range(3)]
     steps += [Token(f"{index}", choice=index) for index in (2, 0, 1)]
     # Two waits together outlast the quiet end, were one finish reason taken for all.
-    steps += [Finish(choice=0), Wait(0.15), Token("late", choice=2), Finish(choice=2), Wait(0.15)]
+    steps += [Finish(choice=0), Wait(0.12), Token("late", choice=2), Finish(choice=2), Wait(0.12)]
     steps += [Finish("length", choice=1), Done()]
     gateway.script("m", steps)
     told = driver.tell(gateway.base_url, "m", n=3)

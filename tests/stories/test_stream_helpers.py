@@ -101,7 +101,7 @@ def test_structured_output_parses(gateway: FaultGateway, driver: Driver, capture
 def test_the_stream_helper_assembles_a_tool_call(gateway: FaultGateway, driver: Driver, guarded: Any) -> None:
     async def story(stage: Stage) -> Any:
         async with stage.inside(stage.client(gateway.base_url)) as client:
-            manager = _chat_helper(client, "tool-call:fragments=12,gap=0.08")
+            manager = _chat_helper(client, "tool-call:fragments=8,gap=0.08")
             async with stage.inside(manager) as stream:
                 return await stage.of(stream.get_final_completion())
 

@@ -16,10 +16,10 @@ CLOSE_SEEN = 0.5
 """Seconds within which the server must see the connection close."""
 
 LIMITS: dict[str, Any] = {
-    "connect": 0.3,
-    "first_token": 0.45,
-    "thinking": 0.4,
-    "idle": 0.25,
+    "connect": 0.25,
+    "first_token": 0.35,
+    "thinking": 0.3,
+    "idle": 0.2,
     "total": 5.0,
     "keepalive_factor": 1,
 }

@@ -45,7 +45,9 @@ class Child:
 def spawn(program: str, *arguments: str, options: tuple[str, ...] = (), **environment: str) -> Child:
     """Start ``program`` (source text) with ``arguments``; it can import what tests can."""
     paths = os.pathsep.join((str(_SOURCE), str(_TESTS)))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "STALLWATCH_"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "STALLWATCH_"))
+    }
     return Child(
         subprocess.Popen(
             [sys.executable, *options, "-c", program, *arguments],

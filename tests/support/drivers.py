@@ -69,14 +69,22 @@ class Driver:
         options: dict[str, Any] | None = None,
         **request: Any,
     ) -> Told:
-        """Stream one answer and return what the caller saw; ``pauses`` are the reader's, after each of its first chunks."""
+        """Stream one answer and return what the caller saw; ``pauses`` are the reader's, after its first chunks."""
         make = self.client if client is None else client
         if self.is_async:
-            return leaks.run(self._tell_async(make(base_url, **(options or {})), model, api, pauses, stop_after, request))
+            return leaks.run(
+                self._tell_async(make(base_url, **(options or {})), model, api, pauses, stop_after, request)
+            )
         return self._tell_sync(make(base_url, **(options or {})), model, api, pauses, stop_after, request)
 
     def _tell_sync(
-        self, client: Any, model: str, api: str, pauses: Sequence[float], stop_after: int | None, request: dict[str, Any]
+        self,
+        client: Any,
+        model: str,
+        api: str,
+        pauses: Sequence[float],
+        stop_after: int | None,
+        request: dict[str, Any],
     ) -> Told:
         told, started = Told(), time.monotonic()
         last = started
@@ -96,7 +104,13 @@ class Driver:
         return told
 
     async def _tell_async(
-        self, client: Any, model: str, api: str, pauses: Sequence[float], stop_after: int | None, request: dict[str, Any]
+        self,
+        client: Any,
+        model: str,
+        api: str,
+        pauses: Sequence[float],
+        stop_after: int | None,
+        request: dict[str, Any],
     ) -> Told:
         told, started = Told(), time.monotonic()
         last = started

@@ -65,7 +65,9 @@ class Place:
 
     def client(self, *, connections: int | None = None, **options: Any) -> openai.OpenAI:
         """A synchronous client without retries; ``connections`` caps its pool."""
-        return openai.OpenAI(http_client=openai.DefaultHttpxClient(**self._http(connections)), **self._own(options))
+        return openai.OpenAI(
+            http_client=openai.DefaultHttpxClient(**self._http(connections)), **self._own(options)
+        )
 
     def async_client(self, *, connections: int | None = None, **options: Any) -> openai.AsyncOpenAI:
         """An asynchronous client without retries; ``connections`` caps its pool."""

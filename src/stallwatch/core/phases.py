@@ -11,9 +11,9 @@ Rules
   if that is longer.
 * In ``idle`` only the progress clock runs, without extension.
 * ``total`` belongs to the run: it counts the waiting of all attempts and of the pauses between them.
-* The end mark (``[DONE]``) or a finish reason for every choice ends all clocks but one: the answer is whole and the phase ``done``: silence, and even the total, then
-  ends the stream quietly. Visible output after that shows that this server's finish reasons end nothing, and the
-  attempt is back in ``idle`` for good.
+* The end mark (``[DONE]``) or a finish reason for every choice ends all clocks but one: the answer is whole, and
+  silence, even the total, then ends the stream quietly. Visible output after the last finish reason shows that this
+  server's finish reasons end nothing, and the attempt is back in ``idle`` for good.
 * A finding that was recorded but not acted upon is not made again in the same silence, and for the total never.
 * Terminal states absorb: a run finishes once; a finished run has no deadline, and its numbers stand.
 

@@ -204,7 +204,7 @@ class AsyncGuard:
         return getattr(self._inner, name)
 
     async def aclose(self) -> None:
-        """Close the inner iterator; not every release of the SDK closes the response with it, so its end is told here."""
+        """Close the inner iterator; not every SDK closes the response with it, so its end is told here."""
         await self._inner.aclose()  # type: ignore[attr-defined]  # an async generator
         if not self._run.ended:
             self._run.end_by_close(cancelled=False)

@@ -73,7 +73,11 @@ class _Sweeper:
         if idle_since is not None:
             return LINGER / 4
         now = monotonic()
-        waits = [run.tracker.last_activity + run.policy.backstop - now for run in registry.live() if not run.backstopped]
+        waits = [
+            run.tracker.last_activity + run.policy.backstop - now
+            for run in registry.live()
+            if not run.backstopped
+        ]
         return min(max(min(waits, default=LINGER / 4), 0.01), _LONGEST_SLEEP)
 
     def _retire(self) -> bool:
@@ -90,7 +94,7 @@ def _sweep(run: InFlight, close: Closer | None) -> None:
     if close is not None:
         try:
             close()
-        except Exception:  # noqa: S110 - closing what nobody holds: there is no one to tell
+        except Exception:
             pass
     run.end_by_sweep()
 

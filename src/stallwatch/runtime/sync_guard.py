@@ -37,7 +37,7 @@ class SyncGuard:
         return getattr(self._inner, name)
 
     def close(self) -> None:
-        """Close the inner iterator; not every release of the SDK closes the response with it, so its end is told here."""
+        """Close the inner iterator; not every SDK closes the response with it, so its end is told here."""
         self._inner.close()  # type: ignore[attr-defined]  # a generator
         if not self._run.ended:
             self._run.end_by_close(cancelled=False)

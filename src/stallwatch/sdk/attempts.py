@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from stallwatch.clock import monotonic
@@ -20,6 +21,7 @@ from stallwatch.runtime.async_guard import TaskWaiter
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
+from stallwatch.runtime.patience import PatientReads
 from stallwatch.sdk.current import current_run
 
 __all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "run_of"]
@@ -52,7 +54,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     if not is_async:
         _bound_connects(client, request)
     theirs = extensions.get("trace")
-    extensions["trace"] = _async_trace(run, theirs) if is_async else _sync_trace(run, client, theirs)
+    extensions["trace"] = _async_trace(run, client, theirs) if is_async else _sync_trace(run, client, theirs)
     _look_ahead(run)
 
 
@@ -63,7 +65,12 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
     run.read_timeout = timeout.get("read")
     due = run.tracker.due()
     left = None if due is None else max(due.at - now, 0.001)
-    for name, limit in (("connect", _smaller(limits.connect, left)), ("pool", left), ("write", left), ("read", left)):
+    for name, limit in (
+        ("connect", _smaller(limits.connect, left)),
+        ("pool", left),
+        ("write", left),
+        ("read", left),
+    ):
         # On HTTP/2 one stream's read timeout kills its neighbours on the connection.
         if not (multiplexed and name in ("read", "write")):
             timeout[name] = _smaller(timeout.get(name), limit)
@@ -98,7 +105,7 @@ def note_transport_timeout(run: InFlight, error: BaseException | None) -> None:
         return
     found = run.tracker.judge(monotonic() + _EARLY)
     if isinstance(found, Stall):
-        run.note(found)
+        run.note(replace(found, waited=max(found.waited - _EARLY, found.allowed)))
 
 
 def _look_ahead(run: InFlight) -> None:
@@ -109,12 +116,15 @@ def _look_ahead(run: InFlight) -> None:
 def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
     """Follow the connection: ``connection.connect_tcp.started`` and so on."""
     component, _, event = name.partition(".")
-    if event == "connect_tcp.started" or event == "connect_unix_socket.started":
+    if event in ("connect_tcp.started", "connect_unix_socket.started"):
+        # A socket of this attempt's own, so that ending the attempt ends the connection.
+        run.interrupt = "proven"
         run.tracker.on_connecting(monotonic())
         _look_ahead(run)
     elif event.endswith("start_tls.started"):
         _shorten(run, info)
     elif event == "send_request_headers.started" and component != "proxy":
+        run.interrupt = "unproven" if component == "http2" else "proven"
         run.tracker.on_connected(monotonic())
         _look_ahead(run)
     elif event.endswith(".failed"):
@@ -124,7 +134,12 @@ def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
 def _shorten(run: InFlight, info: dict[str, Any]) -> None:
     """TLS gets what TCP left: the library would grant it the connect timeout once more."""
     due = run.due()
-    if run.policy.mode is Mode.ENFORCE and due is not None and due.phase is Phase.CONNECT and "timeout" in info:
+    if (
+        run.policy.mode is Mode.ENFORCE
+        and due is not None
+        and due.phase is Phase.CONNECT
+        and "timeout" in info
+    ):
         info["timeout"] = _smaller(info["timeout"], max(due.at - monotonic(), 0.001))
 
 
@@ -139,7 +154,7 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
                 BoundedReads.install(_stream_of(owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None and run.shadow.release():
                 run.shadow = None
-        except Exception:  # noqa: S110 - the transport must not feel us
+        except Exception:
             pass
         if theirs is not None:
             theirs(name, info)
@@ -147,11 +162,18 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
     return trace
 
 
-def _async_trace(run: InFlight, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+    owner = weakref.ref(client)
+
     async def trace(name: str, info: dict[str, Any]) -> None:
         try:
             _on_event(run, name, info)
-        except Exception:  # noqa: S110 - the transport must not feel us
+            if name == "http11.receive_response_headers.started" and run.policy.mode is Mode.ENFORCE:
+                PatientReads.install(_stream_of(owner(), run.request), run)
+            elif name.startswith("http11.receive_response_headers.") and run.shadow is not None:
+                run.shadow.remove()
+                run.shadow = None
+        except Exception:
             pass
         if theirs is not None:
             await theirs(name, info)

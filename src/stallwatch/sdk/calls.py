@@ -25,12 +25,13 @@ from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.sdk.attempts import note_transport_timeout, run_of
-from stallwatch.sdk.current import current
 from stallwatch.sdk.chunks import Reader, read_whole
+from stallwatch.sdk.current import current
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["attach_bytes", "attach_events", "call_async", "call_sync", "open_run"]
+
 
 def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFlight | None:
     """Open the run of a call, or return None when this client is not governed or the policy is off."""

@@ -28,7 +28,9 @@ from stallwatch.telemetry.recorder import Usage
 __all__ = ["Reader", "Response", "read_whole"]
 
 _EMPTY: Mapping[str, Any] = {}
-_CHOICE_FRAME = frozenset({"index", "finish_reason", "logprobs", "delta", "content_filter_results", "content_filter_offsets"})
+_CHOICE_FRAME = frozenset(
+    {"index", "finish_reason", "logprobs", "delta", "content_filter_results", "content_filter_offsets"}
+)
 
 
 class Response:
@@ -128,7 +130,9 @@ class Reader:
                 return VISIBLE
         return self._completion_in_full(chunk, fields, choices or (), usage)
 
-    def _completion_in_full(self, chunk: Any, fields: dict[str, Any], choices: Iterable[Any], usage: Any) -> ChunkFacts:
+    def _completion_in_full(
+        self, chunk: Any, fields: dict[str, Any], choices: Iterable[Any], usage: Any
+    ) -> ChunkFacts:
         response = self.response
         best, finishes = HEARTBEAT, 0
         for position, choice in enumerate(choices):
@@ -138,7 +142,11 @@ class Reader:
             finishes += response.note_choice(index if isinstance(index, int) else position, reason)
             delta = frame.get("delta")
             # A legacy completion has its output in the choice itself.
-            entries = _fields(delta) if delta is not None else {k: v for k, v in frame.items() if k not in _CHOICE_FRAME}
+            entries = (
+                _fields(delta)
+                if delta is not None
+                else {k: v for k, v in frame.items() if k not in _CHOICE_FRAME}
+            )
             best = merge_facts(best, delta_facts(entries.items()))
         if response.note_usage(usage) and not best.progress:
             best = USAGE
@@ -203,7 +211,9 @@ def read_whole(result: Any) -> Reader:
             frame = _fields(choice)
             response.note_choice(position, _text(frame.get("finish_reason")))
     elif fields.get("object") == "response":
-        response.note_choice(0, {"completed": "stop", "incomplete": "length"}.get(str(fields.get("status")), "error"))
+        response.note_choice(
+            0, {"completed": "stop", "incomplete": "length"}.get(str(fields.get("status")), "error")
+        )
     return reader
 
 

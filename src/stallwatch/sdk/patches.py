@@ -83,29 +83,39 @@ class Patches:
     def _patch(self, owner: type, name: str, wrapper: Wrapper) -> None:
         original = owner.__dict__.get(name)
         if original is None:
-            log.warning("%s.%s is missing in this openai release: what rides on it is off", owner.__name__, name)
+            log.warning(
+                "%s.%s is missing in this openai release: what rides on it is off", owner.__name__, name
+            )
             return
         # One of ours that another tool has buried stays inert for good: the next installation puts a new one on top.
         generation = self._generation
-        ours = FunctionWrapper(original, wrapper, enabled=lambda: self._active and self._generation == generation)
+        ours = FunctionWrapper(
+            original, wrapper, enabled=lambda: self._active and self._generation == generation
+        )
         setattr(owner, name, ours)
         self._installed.append((owner, name, original, ours))
 
     # The wrappers
 
-    def _open(self, client: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[InFlight | None, Any, Any]:
+    def _open(
+        self, client: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[InFlight | None, Any, Any]:
         try:
             options = args[1] if len(args) > 1 else kwargs["options"]
             wiring = self.wiring
-            run = None if wiring is None else open_run(wiring, client, options, stream=bool(kwargs.get("stream")))
+            run = (
+                None
+                if wiring is None
+                else open_run(wiring, client, options, stream=bool(kwargs.get("stream")))
+            )
         except Exception as error:
-            log.warning("a call goes on unguarded: %s", type(error).__name__, exc_info=error)
+            _warn_once("a call goes on unguarded", error)
             return None, args, kwargs
         if run is not None:
             try:
                 args, kwargs = _with_fewer_retries(run, client, options, args, kwargs)
             except Exception as error:
-                log.warning("the SDK keeps its own number of retries: %s", type(error).__name__, exc_info=error)
+                _warn_once("the SDK keeps its own number of retries", error)
         return run, args, kwargs
 
     def _request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
@@ -128,10 +138,12 @@ class Patches:
             try:
                 begin_attempt(run, client, request, is_async=isinstance(client, base.AsyncAPIClient))
             except Exception as error:
-                log.warning("an attempt goes on unguarded: %s", type(error).__name__, exc_info=error)
+                _warn_once("an attempt goes on unguarded", error)
         return request
 
-    def _calculate_retry_timeout(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+    def _calculate_retry_timeout(
+        self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any
+    ) -> Any:
         delay = wrapped(*args, **kwargs)
         run = current_run()
         if run is None:
@@ -150,7 +162,7 @@ class Patches:
             try:
                 attach_bytes(response)
             except Exception as error:
-                log.warning("a response goes on unguarded: %s", type(error).__name__, exc_info=error)
+                _warn_once("a response goes on unguarded", error)
         return wrapped(*args, **kwargs)
 
     def _stream_init(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> None:
@@ -166,7 +178,17 @@ def _attach(stream: Any, *, is_async: bool) -> None:
     try:
         attach_events(stream, is_async=is_async)
     except Exception as error:
-        log.warning("a stream goes on unguarded: %s", type(error).__name__, exc_info=error)
+        _warn_once("a stream goes on unguarded", error)
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(what: str, error: Exception) -> None:
+    """Log what is off, the first time: a failure that comes with every call must not flood the host's log."""
+    if what not in _warned:
+        _warned.add(what)
+        log.warning("%s, and so may others: %s", what, type(error).__name__, exc_info=error)
 
 
 def _raise_if_total_spent(run: InFlight) -> None:

@@ -25,7 +25,11 @@ _OPERATIONS: tuple[tuple[str, str, str | None], ...] = (
     (r"/videos", "generate_content", None),
     (r"/threads/.*runs", "invoke_agent", None),
     (r"/moderations$", "moderation", None),
-    (r"/(assistants|batches|evals|files|fine_tuning|models|threads|uploads|vector_stores|containers)\b", "manage", None),
+    (
+        r"/(assistants|batches|evals|files|fine_tuning|models|threads|uploads|vector_stores|containers)\b",
+        "manage",
+        None,
+    ),
 )
 """Path pattern, operation name, ``openai.api.type``. Names beyond the conventions' are a short closed list."""
 
@@ -159,9 +163,6 @@ def _attributes(body: Mapping[str, Any], api: str | None) -> dict[str, Any]:
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
     if isinstance(effort, str):
         attributes[Attr.REQUEST_REASONING_LEVEL] = effort
-    stops = body.get("stop")
-    if isinstance(stops, str) or (isinstance(stops, list) and all(isinstance(stop, str) for stop in stops)):
-        attributes[Attr.REQUEST_STOP_SEQUENCES] = [stops] if isinstance(stops, str) else list(stops)
     tier = body.get("service_tier")
     if isinstance(tier, str) and tier != "auto":
         attributes[Attr.OPENAI_REQUEST_TIER] = tier

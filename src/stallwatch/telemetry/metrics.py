@@ -27,7 +27,7 @@ from stallwatch.telemetry.spans import Trace
 __all__ = ["MetricRecorder"]
 
 NO_SPAN = set_span_in_context(INVALID_SPAN, Context())
-"""Passed where no exemplar is wanted. An empty Context would not do: it is falsy, and the SDK then takes the current."""
+"""Passed where no exemplar is wanted; an empty Context would not do: it is falsy, and the current one is taken then."""
 
 LiveRuns = Callable[[], Iterable[RunView]]
 Labels = dict[str, Any]

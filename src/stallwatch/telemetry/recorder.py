@@ -120,7 +120,9 @@ class Recorders:
         if not self._failed:
             # Once: a broken exporter must not flood the host's log.
             self._failed = True
-            log.warning("telemetry of stallwatch failed and is ignored: %s", type(error).__name__, exc_info=error)
+            log.warning(
+                "telemetry of stallwatch failed and is ignored: %s", type(error).__name__, exc_info=error
+            )
 
     def start(self, run: RunView) -> None:
         """See Recorder.start."""

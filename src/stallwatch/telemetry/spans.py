@@ -18,9 +18,9 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from stallwatch.catalogue import STALL_EVENT_CAP, Attr, Event
+from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Outcome, StallAction
-from stallwatch.clock import monotonic
 from stallwatch.telemetry.recorder import RunView
 
 __all__ = ["SpanRecorder", "Trace"]
@@ -194,7 +194,7 @@ def _add_response(run: RunView, attributes: dict[str, Any]) -> None:
     if response is None:
         return
     usage = response.usage
-    for name, value in (
+    learned = (
         (Attr.RESPONSE_ID, response.id),
         (Attr.RESPONSE_MODEL, response.model),
         (Attr.RESPONSE_FINISH_REASONS, response.finish_reasons(tracker.choices)),
@@ -204,6 +204,5 @@ def _add_response(run: RunView, attributes: dict[str, Any]) -> None:
         (Attr.USAGE_OUTPUT, usage.output),
         (Attr.USAGE_CACHE_READ, usage.cache_read or None),
         (Attr.USAGE_REASONING, usage.reasoning or None),
-    ):
-        if value is not None:
-            attributes[name] = value
+    )
+    attributes.update((name, value) for name, value in learned if value is not None)
