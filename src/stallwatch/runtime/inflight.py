@@ -8,6 +8,7 @@ recorded, never by its class.
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import Any, Protocol
 
@@ -269,6 +270,19 @@ class InFlight:
             self.end(Outcome.COMPLETED, at=self.tracker.last_activity)
         else:
             self.end(Outcome.ABANDONED, at=self.tracker.last_activity)
+
+    def end_span_if_silent(self, now: float) -> float:
+        """End the span when nothing has happened for the backstop's time, and return the seconds until that is due.
+
+        Nothing is aborted, and the run goes on: its metrics will tell how it really ended.
+        """
+        if self.backstopped:
+            return math.inf
+        left = self.tracker.last_activity + self.policy.backstop - now
+        if left <= 0:
+            self.backstopped = True
+            self.recorders.backstop(self, now)
+        return left
 
     def forget(self) -> None:
         """This is a forked child: the run belongs to the parent."""

@@ -9,18 +9,32 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from stallwatch.runtime.inflight import InFlight
+from stallwatch.telemetry.recorder import RunView
 
-__all__ = ["add", "discard", "live"]
+__all__ = ["OpenRun", "add", "discard", "live"]
 
-_live: dict[int, InFlight] = {}
+
+class OpenRun(RunView, Protocol):
+    """What a run must offer to be listed: the ends that nobody else brings about."""
+
+    def end_by_sweep(self) -> None:
+        """End the run as of its last activity."""
+
+    def end_span_if_silent(self, now: float) -> float:
+        """End the span of a run without activity for too long; return the seconds until that may be due."""
+        ...
+
+    def forget(self) -> None:
+        """The run belongs to the parent of this forked process."""
+
+
+_live: dict[int, OpenRun] = {}
 _state = {"exit_hook": False}
 
 
-def add(run: InFlight) -> None:
+def add(run: OpenRun) -> None:
     """List a run that has started."""
     if not _state["exit_hook"]:
         # Registered with the first run, hence after the telemetry SDK's own hook and run before it: the last spans
@@ -30,12 +44,12 @@ def add(run: InFlight) -> None:
     _live[id(run)] = run
 
 
-def discard(run: InFlight) -> None:
+def discard(run: OpenRun) -> None:
     """Drop a run that has ended."""
     _live.pop(id(run), None)
 
 
-def live() -> list[InFlight]:
+def live() -> list[OpenRun]:
     """Return the runs open now."""
     return list(_live.values())
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 
 from stallwatch.clock import monotonic
 from stallwatch.runtime import registry
-from stallwatch.runtime.inflight import InFlight
 
 __all__ = ["ensure_running", "orphan"]
 
@@ -32,7 +31,7 @@ Closer = Callable[[], object]
 
 class _Sweeper:
     def __init__(self) -> None:
-        self.inbox: queue.SimpleQueue[tuple[InFlight, Closer | None] | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[tuple[registry.OpenRun, Closer | None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -51,9 +50,10 @@ class _Sweeper:
 
     def _run(self) -> None:
         idle_since: float | None = None
+        sleep = 0.0
         while True:
             try:
-                item = self.inbox.get(timeout=self._next_look(idle_since))
+                item = self.inbox.get(timeout=sleep)
             except queue.Empty:
                 item = None
             if item is not None:
@@ -61,24 +61,14 @@ class _Sweeper:
                 # Not held through the next sleep: what it closed is to be freed now.
                 item = None
             now = monotonic()
-            _end_silent_spans(now)
-            if registry.live() or not self.inbox.empty():
+            waits = [run.end_span_if_silent(now) for run in registry.live()]
+            sleep = min(max(min(waits, default=LINGER / 4), 0.01), _LONGEST_SLEEP)
+            if waits or not self.inbox.empty():
                 idle_since = None
             elif idle_since is None:
                 idle_since = now
             elif now - idle_since >= LINGER and self._retire():
                 return
-
-    def _next_look(self, idle_since: float | None) -> float:
-        if idle_since is not None:
-            return LINGER / 4
-        now = monotonic()
-        waits = [
-            run.tracker.last_activity + run.policy.backstop - now
-            for run in registry.live()
-            if not run.backstopped
-        ]
-        return min(max(min(waits, default=LINGER / 4), 0.01), _LONGEST_SLEEP)
 
     def _retire(self) -> bool:
         with self._lock:
@@ -90,20 +80,14 @@ class _Sweeper:
             return True
 
 
-def _sweep(run: InFlight, close: Closer | None) -> None:
+def _sweep(run: registry.OpenRun, close: Closer | None) -> None:
     if close is not None:
         try:
             close()
         except Exception:
+            # Nobody holds what could not be closed, so there is nobody to tell.
             pass
     run.end_by_sweep()
-
-
-def _end_silent_spans(now: float) -> None:
-    for run in registry.live():
-        if not run.backstopped and now - run.tracker.last_activity >= run.policy.backstop:
-            run.backstopped = True
-            run.recorders.backstop(run, now)
 
 
 _state = {"sweeper": _Sweeper()}
@@ -114,7 +98,7 @@ def ensure_running() -> None:
     _state["sweeper"].ensure_running()
 
 
-def orphan(run: InFlight, close: Closer | None) -> None:
+def orphan(run: registry.OpenRun, close: Closer | None) -> None:
     """Hand over a run nobody holds any more; ``close`` releases its connection. Safe in finalisers."""
     _state["sweeper"].inbox.put((run, close))
 
