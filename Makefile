@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest lint format types coverage demo readme clean
+.PHONY: help env env-oldest test test-oldest lint format types coverage demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -43,8 +43,10 @@ coverage: env ## Check that the tests of the core take every branch of it
 demo: env ## Show bare and guarded streams side by side
 	$(BIN)/stallwatch demo $(ARGS)
 
-readme: env ## Put the settings table into the README
+generate: env ## Write anew what is generated: README and docs tables, dashboard, alert rules
 	$(BIN)/python scripts/fill-readme
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m dashboards.generate
 
 clean: ## Remove everything that was made
 	rm -rf .venv .venv-oldest build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
