@@ -247,3 +247,46 @@ def test_a_block_left_in_another_context_does_no_harm() -> None:
     copy_context().run(block.__enter__)
     copy_context().run(block.__exit__, None, None, None)
     assert call_policies() == ()
+
+
+def _holding(made: Policy) -> Iterator[tuple[Policy, ...]]:
+    with policy(made):
+        while True:
+            yield call_policies()
+
+
+A, B = Policy.of(idle=1), Policy.of(idle=2)
+
+
+@pytest.mark.parametrize("second", [B, A, Policy.of(idle=1)], ids=["another", "the same", "an equal one"])
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_blocks_of_generators_end_in_any_order(second: Policy, order: str) -> None:
+    one, other = _holding(A), _holding(second)
+    assert (next(one), next(other)) == ((A,), (A, second))
+    left, staying = (one, other) if order == "first" else (other, one)
+    left.close()  # type: ignore[attr-defined]  # a generator
+    remaining = second if order == "first" else A
+    assert len(call_policies()) == 1
+    assert call_policies()[0] is remaining
+    assert next(staying) == (remaining,)
+    staying.close()  # type: ignore[attr-defined]
+    assert call_policies() == ()
+
+
+def test_a_block_of_a_generator_ends_between_those_of_its_consumer() -> None:
+    held = _holding(A)
+    with policy(B):
+        next(held)
+        with policy(mode="off") as inner:
+            held.close()  # type: ignore[attr-defined]
+            assert call_policies() == (B, inner)
+        assert call_policies() == (B,)
+    assert call_policies() == ()
+
+
+def test_a_block_left_in_a_copy_of_its_context_ends_there() -> None:
+    block = policy(A)
+    block.__enter__()
+    copied = copy_context()
+    copied.run(block.__exit__, None, None, None)
+    assert copied.run(call_policies) == ()

@@ -52,6 +52,8 @@ class StreamTimeoutError(StallwatchError, openai.APITimeoutError, TimeoutError):
     chunks_received: int
     stream_lifetime: float
     attempt: int
+    set_by: str
+    """The layer of configuration that the limit comes from, as in ``stallwatch.policy.rule``, or ``built-in``."""
 
     def __init__(
         self,
@@ -66,9 +68,12 @@ class StreamTimeoutError(StallwatchError, openai.APITimeoutError, TimeoutError):
         chunks_received: int = 0,
         stream_lifetime: float = 0.0,
         attempt: int = 1,
+        set_by: str = "built-in",
     ) -> None:
         text = (
-            message if message is not None else _message(phase, limit, allowed, waited, wire, chunks_received)
+            message
+            if message is not None
+            else _message(phase, limit, allowed, waited, wire, chunks_received, set_by)
         )
         # The SDK's own initialisers fix the message ("Request timed out."), so they are bypassed; what they would
         # have set is set here, and the field list is one on every SDK line.
@@ -88,6 +93,7 @@ class StreamTimeoutError(StallwatchError, openai.APITimeoutError, TimeoutError):
         self.chunks_received = chunks_received
         self.stream_lifetime = stream_lifetime
         self.attempt = attempt
+        self.set_by = set_by
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The request holds sockets' extensions and callbacks, which neither copy nor pickle can carry.
@@ -130,13 +136,34 @@ def _rebuild(cls: type[StreamTimeoutError], message: str, state: dict[str, Any])
     return error
 
 
+def _advice(phase: str, set_by: str) -> str:
+    """Name the setting that is in force: advice to change another would send people in circles."""
+    here = {
+        "code": "It was set by instrument(...)",
+        "client": "It was set by stallwatch.guard(...)",
+        "call": "It was set by stallwatch.policy(...) around the call",
+    }.get(set_by)
+    if set_by.startswith("rule:"):
+        here = f"It was set by the rule {set_by.removeprefix('rule:')!r}"
+    if here is None:
+        return (
+            f"Change the limit with STALLWATCH_{phase.upper()}_TIMEOUT or stallwatch.policy({phase}=...); "
+            "0 switches it off."
+        )
+    elsewhere = "" if set_by == "call" else f", or use stallwatch.policy({phase}=...)"
+    return f"{here}: change it there{elsewhere}; 0 switches it off."
+
+
 def _message(
-    phase: str, limit: float, allowed: float | None, waited: float, wire: str | None, chunks: int
+    phase: str,
+    limit: float,
+    allowed: float | None,
+    waited: float,
+    wire: str | None,
+    chunks: int,
+    set_by: str,
 ) -> str:
-    advice = (
-        f"Chunks received: {chunks}. Change the limit with STALLWATCH_{phase.upper()}_TIMEOUT "
-        f"or stallwatch.policy({phase}=...); 0 switches it off."
-    )
+    advice = f"Chunks received: {chunks}. {_advice(phase, set_by)}"
     if phase == Phase.TOTAL:
         # The last wait may have been short, so neither progress nor the wire is the point.
         return f"the call used up its total: {waited:.2f} s of waiting (limit {limit:g} s). {advice}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from opentelemetry.metrics import NoOpMeter, get_meter
@@ -26,7 +25,7 @@ from stallwatch.telemetry.recorder import Recorders
 from stallwatch.telemetry.spans import SpanRecorder
 from stallwatch.version import __version__
 
-__all__ = ["govern_everywhere", "guard", "release_everywhere", "unguard"]
+__all__ = ["govern_differently", "govern_everywhere", "guard", "release_everywhere", "unguard"]
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The newest released schema whose ``gen_ai`` names are the ones emitted here."""
@@ -37,24 +36,38 @@ Client = TypeVar("Client")
 
 _patches = Patches()
 _lock = threading.Lock()
+_observing: list[MetricRecorder] = []
+"""The recorder whose callbacks answer for the open streams, if any."""
 
 
 def govern_everywhere(layers: Layers, tracer_provider: Any = None, meter_provider: Any = None) -> None:
     """Govern the calls of every client."""
     with _lock:
         recorders = _recorders(tracer_provider, meter_provider)
-        wiring = _wiring_or(lambda: Wiring(layers, recorders, everywhere=True))
+        wiring = _patches.wiring or Wiring(layers, recorders, everywhere=True)
         wiring.layers, wiring.recorders, wiring.everywhere = layers, recorders, True
         _patches.install(wiring)
 
 
+def govern_differently(layers: Layers) -> None:
+    """Change the settings of an instrumented process; its telemetry goes where it went."""
+    with _lock:
+        if _patches.wiring is not None:
+            _patches.wiring.layers = layers
+
+
 def release_everywhere() -> None:
-    """Stop governing clients that were not guarded one by one; live streams keep their guards and finish cleanly."""
+    """Stop governing clients that were not guarded one by one; live streams keep their guards and finish cleanly.
+
+    What the instrumentor was told ends with it: guarded clients go on with the environment's settings.
+    """
     with _lock:
         wiring = _patches.wiring
         if wiring is not None:
             wiring.everywhere = False
             _remove_if_unused(wiring)
+        if _patches.wiring is not None:
+            _patches.wiring.layers, _patches.wiring.recorders = settings.load(), _recorders(None, None)
 
 
 def guard(client: Client, *, policy: Policy | None = None) -> Client:
@@ -65,12 +78,14 @@ def guard(client: Client, *, policy: Policy | None = None) -> Client:
     not an OpenAI client or ``policy`` not a Policy.
     """
     if policy is not None and not isinstance(policy, Policy):
-        raise ValueError(f"policy={policy!r} is not allowed: give a Policy")
+        raise ValueError(f"policy={policy!r} is not allowed: give a Policy, e.g. Policy.of(idle=30)")
     http = getattr(client, "_client", None)
     if http is None or not hasattr(client, "_build_request"):
-        raise ValueError(f"client={type(client).__name__} is not allowed: give an OpenAI client object")
+        raise ValueError(
+            f"client={type(client).__name__} is not allowed: give an OpenAI client object, not its class"
+        )
     with _lock:
-        wiring = _wiring_or(lambda: Wiring(settings.load(), _recorders(None, None), everywhere=False))
+        wiring = _patches.wiring or Wiring(settings.load(), _recorders(None, None), everywhere=False)
         wiring.clients[http] = Policy() if policy is None else policy
         _patches.install(wiring)
     return client
@@ -92,21 +107,19 @@ def patched() -> list[tuple[type, str]]:
     return _patches.installed
 
 
-def _wiring_or(make: Callable[[], Wiring]) -> Wiring:
-    return make() if _patches.wiring is None else _patches.wiring
-
-
 def _remove_if_unused(wiring: Wiring) -> None:
     if not wiring.everywhere and not len(wiring.clients):
         _patches.remove()
+        _patches.wiring = None
 
 
 def _recorders(tracer_provider: Any, meter_provider: Any) -> Recorders:
-    old = None if _patches.wiring is None else _patches.wiring.recorders.metrics
-    if isinstance(old, MetricRecorder):
-        # Callbacks cannot be taken back from a meter; this one goes quiet.
+    for old in _observing:
+        # Callbacks cannot be taken back from a meter; these go quiet.
         old.active = False
-    return Recorders(_spans(tracer_provider), _metrics(meter_provider))
+    metrics = _metrics(meter_provider)
+    _observing[:] = [metrics]
+    return Recorders(_spans(tracer_provider), metrics)
 
 
 def _spans(provider: Any) -> SpanRecorder:

@@ -235,13 +235,21 @@ def understood(
     return values
 
 
+_ALIKE = 0.7
+"""How alike two names must be for the one to be a slip for the other; a wrong guess misleads more than none."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the question whether the most similar of the ``known`` names was meant."""
+    """Return the question whether the most similar of the ``known`` names was meant, or all of them if none is."""
+    known = list(known)
 
     def likeness(candidate: str) -> float:
         return difflib.SequenceMatcher(None, _core(name), _core(candidate)).ratio()
 
-    return f"did you mean {max(known, key=likeness)}?"
+    best = max(known, key=likeness)
+    if likeness(best) < _ALIKE:
+        return f"known are {', '.join(known)}"
+    return f"did you mean {best}?"
 
 
 def _core(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
@@ -163,12 +163,21 @@ class Rule:
         return _covers(self.model, model) and _covers(_bare(self.base_url), _bare(base_url))
 
 
-_call_policies: ContextVar[tuple[Policy, ...]] = ContextVar("stallwatch_call_policies", default=())
+class _Block:
+    """One ``with`` block: told from others by identity, because several may hold the same policy."""
+
+    __slots__ = ("policy",)
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+
+_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("stallwatch_policy_blocks", default=())
 
 
 def call_policies() -> tuple[Policy, ...]:
     """Return the policies of the enclosing ``with stallwatch.policy(...)`` blocks, outermost first."""
-    return _call_policies.get()
+    return tuple(block.policy for block in _blocks.get())
 
 
 @contextmanager
@@ -176,21 +185,24 @@ def policy(base: Policy | None = None, /, **settings: Any) -> Generator[Policy]:
     """Set the policy of the calls made inside the block, in this thread or task and the tasks it starts.
 
     Takes a Policy or flat names (``idle=30, first_token=None, mode="observe", max_retries=0``). What counts is the
-    moment a call is made: a stream opened inside keeps its policy when it is read outside. Raises ValueError for
-    bad settings.
+    moment a call is made: a stream opened inside keeps its policy when it is read outside. A generator that yields
+    inside the block lends the policy to whoever consumes it, until it goes on and leaves the block. Raises ValueError
+    for bad settings.
     """
     if base is not None and settings:
         raise ValueError("policy() takes a Policy or keywords, not both")
     chosen = Policy.of(**settings) if base is None else base
     _of_type("policy", chosen, Policy)
-    token = _call_policies.set((*_call_policies.get(), chosen))
+    mine = _Block(chosen)
+    _blocks.set((*_blocks.get(), mine))
     try:
         yield chosen
     finally:
-        # Frameworks may leave a generator's block in another context than they entered it in. That context never saw
-        # this policy, so there is nothing to take back.
-        with suppress(ValueError):
-            _call_policies.reset(token)
+        # Not reset to what was before: blocks of generators may end in any order, and frameworks may leave a block in
+        # another context than they entered it in, which perhaps never saw this policy.
+        present = _blocks.get()
+        if mine in present:
+            _blocks.set(tuple(block for block in present if block is not mine))
 
 
 def _bare(url: str | None) -> str | None:

@@ -31,6 +31,8 @@ BUILT_IN = Policy(
 HIDDEN_REASONING = Deadlines(connect=5, first_token=300, thinking=300, idle=120, total=3600)
 """The built-in deadlines of requests that may think in silence."""
 
+BUILT_IN_NAME = "built-in"
+
 BACKSTOP_FLOOR = 300.0
 BACKSTOP_MARGIN = 30.0
 
@@ -59,6 +61,16 @@ class ResolvedPolicy:
     hidden_reasoning: bool
     rule: str
     backstop: float
+    layers: tuple[tuple[str, Policy], ...] = ()
+    """The layers that set anything, by name, the least specific first."""
+
+    def decided_by(self, setting: str) -> str:
+        """Return the name of the layer that decided a setting (a flat name of ``Policy.of``), or ``built-in``."""
+        for name, policy in reversed(self.layers):
+            for part in (policy.deadlines, policy.retry, policy):
+                if getattr(part, setting, DEFAULT) is not DEFAULT:
+                    return name
+        return BUILT_IN_NAME
 
 
 def resolve(
@@ -78,26 +90,27 @@ def resolve(
         named.append(("client", client))
     named += [("call", policy) for policy in calls]
 
+    named = [(name, policy) for name, policy in named if policy != _NOTHING]
     merged = Policy()
-    deciding = None
-    for name, policy in named:
-        if policy != _NOTHING:
-            deciding = name
-            merged = _merge(merged, policy)
+    for _, policy in named:
+        merged = _merge(merged, policy)
     hidden = merged.hidden_reasoning
     if hidden is DEFAULT:
         hidden = asks_for_hidden_reasoning(model, effort)
     explicit = merged.retry.max_retries is not DEFAULT
     built_in = replace(BUILT_IN, deadlines=HIDDEN_REASONING) if hidden else BUILT_IN
     full = _merge(built_in, merged)
-    rule = deciding or ("hidden_reasoning" if hidden else "default")
-    return _finished(
-        full, hidden=hidden, rule=rule, explicit=explicit, backstop=layers.backstop, stream=stream
-    )
+    return _finished(full, named, hidden=hidden, explicit=explicit, backstop=layers.backstop, stream=stream)
 
 
 def _finished(
-    full: Policy, *, hidden: bool, rule: str, explicit: bool, backstop: float | None, stream: bool
+    full: Policy,
+    named: Sequence[tuple[str, Policy]],
+    *,
+    hidden: bool,
+    explicit: bool,
+    backstop: float | None,
+    stream: bool,
 ) -> ResolvedPolicy:
     limits = Limits(
         connect=_seconds(full.deadlines.connect),
@@ -117,8 +130,9 @@ def _finished(
         max_retries=cast(int, full.retry.max_retries),
         retries_explicit=explicit,
         hidden_reasoning=hidden,
-        rule=rule,
+        rule=named[-1][0] if named else ("hidden_reasoning" if hidden else "default"),
         backstop=derived if backstop is None else max(backstop, longest + BACKSTOP_MARGIN),
+        layers=tuple(named),
     )
 
 

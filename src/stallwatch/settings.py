@@ -149,4 +149,4 @@ def _raise(problem: str) -> None:
 
 
 def _leave_out(problem: str) -> None:
-    _log.warning("%s (left out, as if it was not set)", problem)
+    _log.warning("stallwatch: %s (left out, as if it was not set)", problem)

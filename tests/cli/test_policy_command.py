@@ -38,10 +38,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def _told(environ: dict[str, str], model: str, base_url: str | None = None) -> dict[str, tuple[str, str]]:
-    layers = load(environ)
-    resolved = resolve(layers, model=model, base_url=base_url)
-    lines = explain(layers, resolved, model=model, base_url=base_url)
-    return {line.name: (line.value, line.decided_by) for line in lines}
+    resolved = resolve(load(environ), model=model, base_url=base_url)
+    return {line.name: (line.value, line.decided_by) for line in explain(resolved)}
 
 
 def test_each_limit_names_the_layer_that_decided_it(file: Path) -> None:

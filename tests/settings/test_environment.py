@@ -120,7 +120,7 @@ def test_an_unknown_variable_is_one_warning_with_the_nearest_known_name(
     layers, warnings = warnings_of({name: "secret-value"})
     assert layers == Layers()
     (warning,) = warnings
-    assert warning.startswith(f"{name} ")
+    assert warning.startswith(f"stallwatch: {name} ")
     assert f"did you mean {meant}?" in warning
     assert "secret-value" not in warning
 
@@ -142,3 +142,12 @@ def test_the_process_environment_is_read_at_the_call(monkeypatch: pytest.MonkeyP
 @given(st.dictionaries(st.sampled_from(sorted(BY_VARIABLE.keys() - {"STALLWATCH_POLICY_FILE"})), st.text()))
 def test_no_environment_breaks_the_host(environ: dict[str, str]) -> None:
     assert isinstance(load(environ), Layers)
+
+
+@pytest.mark.parametrize("name", ["STALLWATCH_ENABLED", "STALLWATCH_HIDDEN_REASONING"])
+def test_a_variable_like_no_other_is_answered_with_all_there_are_and_no_guess(
+    warnings_of: Any, name: str
+) -> None:
+    _, (warning,) = warnings_of({name: "1"})
+    assert "did you mean" not in warning
+    assert "known are STALLWATCH_" in warning

@@ -67,7 +67,7 @@ def test_a_policy_is_the_code_layer_and_keywords_are_laid_over_it() -> None:
         ({"idle": 3, "idle_timeout": 4}, ("idle_timeout=4", "idle is set already")),
         ({"policy": {"idle": 3}}, ("policy={'idle': 3}", "a Policy")),
         ({"rules": [Policy()]}, ("rules=Policy", "Rule objects")),
-        ({"deadlines": Deadlines()}, ("deadlines", "did you mean")),
+        ({"deadlines": Deadlines()}, ("deadlines", "known are", "first_token")),
     ],
 )
 def test_a_bad_keyword_is_refused_naming_it_its_value_and_what_is_allowed(

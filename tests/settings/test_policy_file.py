@@ -150,7 +150,7 @@ def test_an_unreadable_file_is_one_warning(warnings_of: Any, tmp_path: Path, nam
     [
         ("[defaults]\nidle = 3", ("defaults", "did you mean default?")),
         ("[[rules]]\nidle = 3", ("rules", "did you mean rule?")),
-        ("idle = 3", ("idle", "did you mean")),
+        ("idle = 3", ("idle", "known are default, rule")),
         ("[rule]\nidle = 3", ("rule", "write [[rule]]")),
         ("rule = 3", ("rule", "write [[rule]]")),
         ("rule = [3]", ("rule 1", "write [[rule]]")),

@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         gateway = _gateway(args)
         gateway.start()
     except (OSError, BadCall) as problem:
-        print(f"stallwatch gateway: {problem}", file=sys.stderr)
+        where = f"{args.host}:{args.port}: " if isinstance(problem, OSError) else ""
+        print(f"stallwatch gateway: {where}{problem}", file=sys.stderr)
         return 2
     try:
         with _until_told() as told:

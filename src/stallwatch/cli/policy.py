@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from stallwatch.cli.extras import need
-from stallwatch.policy import DEFAULT, Deadlines, Policy
-from stallwatch.resolution import Layers, ResolvedPolicy, resolve
+from stallwatch.policy import Deadlines
+from stallwatch.resolution import BUILT_IN_NAME, ResolvedPolicy, resolve
 from stallwatch.settings import load
 
 __all__ = ["Line", "add_parser", "explain", "run"]
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     with_meanings = console.width >= _ROOM_FOR_MEANINGS
     if with_meanings:
         table.add_column("meaning", style="dim")
-    for line in explain(layers, resolved, model=options.model, base_url=options.base_url):
+    for line in explain(resolved):
         style = "dim" if line.decided_by.startswith("built-in") else "bold"
         meaning = [_MEANINGS[line.name]] if with_meanings else []
         table.add_row(line.name, line.value, Text(line.decided_by, style=style), *meaning)
@@ -84,18 +84,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def explain(
-    layers: Layers, resolved: ResolvedPolicy, *, model: str | None, base_url: str | None
-) -> Iterator[Line]:
+def explain(resolved: ResolvedPolicy) -> Iterator[Line]:
     """Yield every setting of a resolved policy with the layer that decided it."""
-    named = [("environment", layers.environment), ("code", layers.code)]
-    named += [(f"rule:{rule.name}", rule.policy) for rule in layers.rules if rule.matches(model, base_url)]
     limits = resolved.limits
     for item in fields(Deadlines):
         yield Line(
             name=item.name,
             value=_limit(getattr(limits, item.name)),
-            decided_by=_decided(named, item.name, resolved.hidden_reasoning),
+            decided_by=_decided(resolved, item.name),
         )
     rest = {
         "mode": str(resolved.mode),
@@ -105,17 +101,14 @@ def explain(
         "gaps": resolved.gaps,
     }
     for name, value in rest.items():
-        yield Line(name=name, value=value, decided_by=_decided(named, name, hidden=False))
+        yield Line(name=name, value=value, decided_by=_decided(resolved, name))
 
 
 def _limit(seconds: float | None) -> str:
     return "off" if seconds is None else f"{seconds:g} s"
 
 
-def _decided(named: list[tuple[str, Policy]], setting: str, hidden: bool) -> str:
-    for name, policy in reversed(named):
-        for part in (policy.deadlines, policy.retry, policy):
-            if getattr(part, setting, DEFAULT) is not DEFAULT:
-                return name
-    patient = hidden and setting in ("first_token", "thinking")
-    return "built-in (hidden reasoning)" if patient else "built-in"
+def _decided(resolved: ResolvedPolicy, setting: str) -> str:
+    decider = resolved.decided_by(setting)
+    patient = resolved.hidden_reasoning and setting in ("first_token", "thinking")
+    return f"{decider} (hidden reasoning)" if patient and decider == BUILT_IN_NAME else decider

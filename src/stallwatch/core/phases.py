@@ -197,6 +197,9 @@ class Tracker:
     def _on_progress(self, facts: ChunkFacts, now: float) -> float | None:
         gap = self._progress_charged
         phase = self.phase
+        if self._reported and gap > (self.longest_gap or 0.0):
+            # A stall that was only observed has gone on: this is how long it really was.
+            self.longest_gap = gap
         self._progress_charged = self._wire_charged = 0.0
         self._bytes_since_progress = self._chunks_since_progress = self._reported = False
         if facts.output:
@@ -311,6 +314,10 @@ class Tracker:
             self._reported = True
         if found.silence > (self.longest_gap or 0.0):
             self.longest_gap = found.silence
+
+    def on_survived(self) -> None:
+        """A stall was recorded, and then there was an answer all the same: the clocks of the phase run again."""
+        self._reported = False
 
     # The end
 

@@ -5,8 +5,9 @@ Rules
 * The waiting task itself is cancelled, from the loop's timer, after a judgement made at that very instant; the reason
   is recorded first. No task, scope or timer per chunk, nothing left open across a yield.
 * Settling happens once, in the waiting task: ``uncancel`` gives back our own request, and if more requests are
-  pending than before our shot, the user cancelled too and wins. The count is compared with the one at the shot, never
-  with zero: a consumer that once swallowed a cancel keeps a higher count for good.
+  pending than when the wait began, the user cancelled too and wins; a cancel that is already under way is not shot at.
+  The count is compared with that of the wait's beginning, never with zero: a consumer that once swallowed a cancel
+  keeps a higher count for good.
 * A second reader on the same stream is left to the SDK, and the first one's wait stays watched.
 * Where there is no asyncio task (trio), nothing is watched here and the transport's read timeout is the bound.
 
@@ -55,7 +56,7 @@ class TaskWaiter:
 
     __slots__ = (
         "__weakref__",
-        "_baseline",
+        "_cancels",
         "_fired",
         "_judge",
         "_phase",
@@ -72,7 +73,7 @@ class TaskWaiter:
         self._judge = Judge()
         self._phase: Phase | None = None
         self._fired = False
-        self._baseline = 0
+        self._cancels = 0
         self.task: asyncio.Task[Any] | None = None
         self.armed: float | None = None
         self.before_headers = False
@@ -85,8 +86,10 @@ class TaskWaiter:
         Ends the run whenever an error comes out; StopAsyncIteration passes, for the caller to end it.
         """
         task = self.task = _current_task()
-        if task is not None and (self.armed is None or self._phase is not self._run.tracker.phase):
-            self.look_ahead()
+        if task is not None:
+            self._cancels = task.cancelling()
+            if self.armed is None or self._phase is not self._run.tracker.phase:
+                self.look_ahead()
         try:
             value = await step
         except BaseException as error:
@@ -153,10 +156,12 @@ class TaskWaiter:
 
     def _fire(self, task: asyncio.Task[Any], now: float) -> float | None:
         run = self._run
+        if task.cancelling() > self._cancels:
+            # The user's cancel is under way, in some clean-up that awaits: it wins, however long that takes.
+            return None
         found = run.tracker.judge(now)
         if found is not None and run.note(found):
             self._fired = True
-            self._baseline = task.cancelling()
             task.cancel()
             return None
         # Only observed: progress makes a new deadline, which must be looked at although the phase may be the same.
@@ -168,7 +173,7 @@ class TaskWaiter:
         run = self._run
         if self._fired and task is not None:
             self._fired = False
-            if task.uncancel() > self._baseline:
+            if task.uncancel() > self._cancels:
                 run.end(Outcome.CANCELLED)
                 return error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError()
             if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):

@@ -65,12 +65,15 @@ class SyncProxy(_Proxy):
     def __iter__(self) -> Iterator[bytes]:
         run = self._run
         pieces = iter(self._inner)
-        if run.has_events:
-            for data in pieces:
-                run.on_bytes(data)
-                yield data
-            return
         while True:
+            if run.ended or run.tracker.waiting:
+                # A guard above waits; it tells how this ends.
+                piece = next(pieces, None)
+                if piece is None:
+                    return
+                run.on_bytes(piece)
+                yield piece
+                continue
             run.waiter = threading.get_ident()
             run.wait()
             try:
@@ -107,13 +110,18 @@ class AsyncProxy(_Proxy):
         run = self._run
         pieces = aiter(self._inner)
         try:
-            if run.has_events:
-                async for data in pieces:
-                    run.on_bytes(data)
-                    yield data
-                return
             guard = async_guard.waiter_of(run)
             while True:
+                if run.ended or run.tracker.waiting:
+                    # A guard above waits; it tells how this ends.
+                    piece = await anext(pieces, None)
+                    if piece is None:
+                        return
+                    run.on_bytes(piece)
+                    if run.tracker.end_marked:
+                        guard.look_ahead()
+                    yield piece
+                    continue
                 run.wait()
                 try:
                     data = await guard.watched(pieces.__anext__())

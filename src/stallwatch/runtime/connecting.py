@@ -4,8 +4,8 @@ The library's connect timeout counts anew for each address a name has, and does 
 all: three dead addresses take three times the limit, a dead resolver takes as long as it likes. So the pool's network
 backend is stood in for by one that resolves in a short-lived thread (a resolver cannot be interrupted; it is left to
 finish) and connects address by address with what is left. It acts only for calls that are governed; for others, and
-for what it does not know, it is the backend it stands for. Asynchronous connects need none of this: their library
-bounds the whole.
+for what it does not know, it is the backend it stands for. So it is where no thread can be started, at the exit of the
+interpreter for one. Asynchronous connects need none of this: their library bounds the whole.
 
 The backend is a private attribute of the pool. Where it is missing, connect is bounded per address, without
 resolution.
@@ -73,10 +73,11 @@ class BoundedConnects:
                 failure = error
         if addresses:
             raise self._timed_out() if until <= monotonic() or failure is None else failure
-        # Not resolvable: the library's own attempt raises the error it has always raised.
+        # Not resolved: the library's own attempt does it, or raises the error it has always raised.
         return self._inner.connect_tcp(host, port, timeout=max(until - monotonic(), _FLOOR), **options)
 
     def _resolve(self, host: str, port: int, timeout: float) -> list[str]:
+        """Return the addresses of ``host``; none when it cannot be resolved, or not in a thread."""
         found: list[str] = []
         done = threading.Event()
 
@@ -84,12 +85,16 @@ class BoundedConnects:
             try:
                 entries = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
                 found.extend(dict.fromkeys(str(entry[4][0]) for entry in entries))
-            except OSError:
+            except Exception:
+                # Not OSError alone: names that are too long or not encodable raise UnicodeError.
                 pass
             finally:
                 done.set()
 
-        threading.Thread(target=look_up, name="stallwatch-resolver", daemon=True).start()
+        try:
+            threading.Thread(target=look_up, name="stallwatch-resolver", daemon=True).start()
+        except RuntimeError:
+            return found
         if not done.wait(timeout):
             raise self._timed_out()
         return found

@@ -13,7 +13,7 @@ from array import array
 from typing import Any, Protocol
 
 from stallwatch.clock import monotonic
-from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts
+from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts, only_comments
 from stallwatch.core.phases import Due, Stall, Tracker, Whole
 from stallwatch.core.words import Mode, Outcome, Phase, StallAction
 from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError, TotalTimeoutError
@@ -29,6 +29,9 @@ FLUSH_EVERY = 128
 
 _END_MARKS = (b"data: [DONE]", b"data:[DONE]")
 """What the bytes of a completed event stream end with, white space apart."""
+
+_TAIL = 32
+"""Bytes remembered to find that mark in."""
 
 
 class ChunkReader(Protocol):
@@ -65,7 +68,7 @@ class InFlight:
         "error_text",
         "error_type",
         "forgotten",
-        "has_events",
+        "headers_in",
         "interrupt",
         "orphaned",
         "owners",
@@ -82,6 +85,7 @@ class InFlight:
         "stall",
         "stalls",
         "status_code",
+        "tail",
         "trace",
         "tracker",
         "waiter",
@@ -106,8 +110,9 @@ class InFlight:
         self.orphaned = False
         self.owners: tuple[Any, ...] = ()
         self.closed = False
-        self.has_events = False
+        self.headers_in = False
         self.received = 0
+        self.tail = b""
         self.read_timeout: float | None = None
         self.reader: ChunkReader | None = None
         self.request: Any = None
@@ -139,9 +144,21 @@ class InFlight:
         """The byte seam saw body bytes."""
         self.received += 1
         self.tracker.on_bytes(monotonic())
-        tail = data[-32:].rstrip()
-        if tail:
-            self.tracker.on_end_mark(tail.endswith(_END_MARKS))
+        # The newest bytes with the last of those before: the network may cut the mark in two.
+        tail = self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
+        marked = tail.rstrip().endswith(_END_MARKS)
+        if marked is not self.tracker.end_marked and not only_comments(data):
+            self.tracker.on_end_mark(marked)
+
+    def on_bytes_below(self, data: bytes) -> None:
+        """Body bytes came that no seam above will see: a hook reads the response, or it is not streamed at all.
+
+        Read in one go, a stream's bytes are all the progress that can be told.
+        """
+        self.on_bytes(data)
+        if self.call.stream and not only_comments(data):
+            self.on_facts(OUTPUT_UNKNOWN)
+            self.wait()
 
     def wait(self) -> None:
         """The caller begins to wait; gaps are written out first, while nobody has a chunk in hand."""
@@ -190,6 +207,12 @@ class InFlight:
         self.recorders.stall(self, found, StallAction.ABORT if enforce else StallAction.OBSERVE)
         return enforce
 
+    def survived(self) -> None:
+        """The headers are in: whatever the transport below reported and overcame by itself was no stall."""
+        if self.pending is not None:
+            self.pending = None
+            self.tracker.on_survived()
+
     def on_back_off(self) -> None:
         """The attempt failed and the SDK will try again: its record is closed, and only the total runs on."""
         now = monotonic()
@@ -217,6 +240,7 @@ class InFlight:
             chunks_received=tracker.chunks,
             stream_lifetime=monotonic() - tracker.attempt_started,
             attempt=max(tracker.attempts, 1),
+            set_by=self.policy.decided_by(stall.phase),
         )
 
     # Ends
@@ -239,7 +263,7 @@ class InFlight:
         self.recorders.end(self, now)
         # What points back here goes, so that a finished run needs no collection to be freed.
         self.owners = ()
-        self.waiter = self.source = None
+        self.waiter = self.source = self.request = None
         return True
 
     def end_of_body(self) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.judging import GRACE, Judge, Judgement
+from stallwatch.core.phases import Stall
 from stallwatch.runtime.inflight import InFlight
 
 __all__ = ["BoundedReads", "is_readable"]
@@ -42,7 +43,8 @@ class BoundedReads:
         self._read = stream.read
         self._close = stream.close
         self._judge = Judge()
-        self._lock = threading.Lock()
+        # Reentrant: a signal handler may close the stream while its thread is in here.
+        self._lock = threading.RLock()
         self._reading = 0
         self._closing = False
         self._closed = False
@@ -82,7 +84,7 @@ class BoundedReads:
 
     def forget(self) -> None:
         """This is a forked child: hold nobody's lock and never shut the parent's socket down."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._reading = 0
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -116,6 +118,9 @@ class BoundedReads:
     def _bounded(self, max_bytes: int, timeout: float | None) -> bytes:
         grant = 0.0
         while True:
+            if isinstance(self._run.pending, Stall):
+                # What was recorded stands, also for a transport that sends the request again by itself.
+                raise self._timed_out()
             due = self._run.due()
             if due is None:
                 return self._plain(max_bytes, timeout)
@@ -142,6 +147,9 @@ class BoundedReads:
 
     def _plain(self, max_bytes: int, timeout: float | None) -> bytes:
         data: bytes = self._read(max_bytes, timeout=timeout)
+        run = self._run
+        if run.headers_in and run.source is None and not run.ended:
+            run.on_bytes_below(data)
         return data
 
     def _rule(self, now: float, due: float) -> Judgement:

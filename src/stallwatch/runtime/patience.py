@@ -68,6 +68,9 @@ class PatientReads:
                     raise
                 timeout = more
             else:
+                run = self._run
+                if run.headers_in and run.source is None and not run.ended:
+                    run.on_bytes_below(data)
                 return data
 
     def _more_time(self) -> float | None:

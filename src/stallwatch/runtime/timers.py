@@ -4,8 +4,10 @@ A heap of (instant, sequence, weak waiter). The loop's timer is set only when an
 restarts before its entry comes up costs nothing, the entry is pushed back when it is looked at. Entries of waiters that
 ended are dropped when they come up, and all at once when they outnumber the living.
 
-The watch must not hold its loop: it is the value of a weak-keyed map whose key is the loop. So no timer handle is kept;
-a timer that is no longer wanted finds nothing due.
+The watch must not hold its loop: it is the value of a weak-keyed map whose key is the loop. So no timer handle is kept,
+and no timer is taken back; one that is no longer wanted finds nothing due. Instead the instants of all timers that are
+set are known, and a further one is set only before the earliest of them. Each is there once, so they are no more than
+the different timeouts in use.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ class Watched(Protocol):
 class Watch:
     """The timer of one loop."""
 
-    __slots__ = ("__weakref__", "_dead", "_heap", "_next", "_sequence")
+    __slots__ = ("__weakref__", "_dead", "_heap", "_sequence", "_timers")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, weakref.ref[Watched]]] = []
-        self._next: float | None = None
+        # The instants of the loop's timers that are set, the earliest last.
+        self._timers: list[float] = []
         self._sequence = itertools.count()
         self._dead = 0
 
@@ -71,14 +74,15 @@ class Watch:
             self._dead = 0
 
     def _set_timer(self, at: float) -> None:
-        if self._next is not None and self._next <= at:
+        if self._timers and self._timers[-1] <= at:
             return
-        self._next = at
         # An empty context: by default the callback would run in that of whichever request armed it.
-        asyncio.get_running_loop().call_later(max(at - monotonic(), 0.0), self._fire, context=Context())
+        asyncio.get_running_loop().call_later(max(at - monotonic(), 0.0), self._fire, at, context=Context())
+        self._timers.append(at)
 
-    def _fire(self) -> None:
-        self._next = None
+    def _fire(self, timer: float) -> None:
+        # By its instant: a loop with coarse timers may call two of the same millisecond in either order.
+        self._timers.remove(timer)
         now = monotonic()
         soon: list[Watched] = []
         later: list[tuple[Watched, float]] = []

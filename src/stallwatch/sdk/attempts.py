@@ -16,7 +16,7 @@ from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import Mode, Phase
+from stallwatch.core.words import Mode
 from stallwatch.runtime.async_guard import TaskWaiter
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
@@ -24,9 +24,12 @@ from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
 from stallwatch.sdk.current import current_run
 
-__all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "run_of"]
+__all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "restore_read_timeout", "run_of"]
 
 EXTENSION = "stallwatch"
+
+_FLOOR = 0.001
+"""Seconds; the least a timeout is set to."""
 
 _EARLY = 0.005
 """Seconds; a transport may report a timeout that much before our clock has reached it."""
@@ -44,6 +47,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     now = monotonic()
     run.tracker.on_attempt(now)
     run.pending = None
+    run.headers_in = False
     run.request = request
     extensions = request.extensions
     extensions[EXTENSION] = run
@@ -64,7 +68,7 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
     limits = run.policy.limits
     run.read_timeout = timeout.get("read")
     due = run.tracker.due()
-    left = None if due is None else max(due.at - now, 0.001)
+    left = None if due is None else max(due.at - now, _FLOOR)
     for name, limit in (
         ("connect", _smaller(limits.connect, left)),
         ("pool", left),
@@ -121,26 +125,43 @@ def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
         run.interrupt = "proven"
         run.tracker.on_connecting(monotonic())
         _look_ahead(run)
+        _shorten(run, info)
     elif event.endswith("start_tls.started"):
         _shorten(run, info)
     elif event == "send_request_headers.started" and component != "proxy":
         run.interrupt = "unproven" if component == "http2" else "proven"
         run.tracker.on_connected(monotonic())
         _look_ahead(run)
-    elif event.endswith(".failed"):
-        note_transport_timeout(run, info.get("exception"))
+    elif name == "http11.receive_response_headers.started":
+        _tighten_headers(run, info["request"])
+    elif event == "receive_response_headers.complete":
+        run.headers_in = True
+        restore_read_timeout(run, run.request)
 
 
 def _shorten(run: InFlight, info: dict[str, Any]) -> None:
-    """TLS gets what TCP left: the library would grant it the connect timeout once more."""
+    """A connect gets what queueing left, TLS what TCP left: the library would grant each the whole timeout anew."""
     due = run.due()
-    if (
-        run.policy.mode is Mode.ENFORCE
-        and due is not None
-        and due.phase is Phase.CONNECT
-        and "timeout" in info
-    ):
-        info["timeout"] = _smaller(info["timeout"], max(due.at - monotonic(), 0.001))
+    if run.policy.mode is not Mode.ENFORCE or "timeout" not in info:
+        return
+    if isinstance(run.pending, Stall):
+        info["timeout"] = _FLOOR
+    elif due is not None:
+        info["timeout"] = _smaller(info["timeout"], max(due.at - monotonic(), _FLOOR))
+
+
+def _tighten_headers(run: InFlight, request: Any) -> None:
+    """What was computed when the attempt began counts from here on; only what connecting and sending left is due."""
+    timeout, due = request.extensions.get("timeout"), run.due()
+    if run.policy.mode is Mode.ENFORCE and isinstance(timeout, dict) and due is not None:
+        timeout["read"] = _smaller(timeout.get("read"), max(due.at - monotonic(), _FLOOR))
+
+
+def restore_read_timeout(run: InFlight, request: Any) -> None:
+    """What was left for the headers must not bound the body: each of its reads would count from anew, and unjudged."""
+    timeout = request.extensions.get("timeout")
+    if run.policy.mode is Mode.ENFORCE and isinstance(timeout, dict):
+        timeout["read"] = run.read_timeout
 
 
 def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -170,7 +191,7 @@ def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) 
             _on_event(run, name, info)
             if name == "http11.receive_response_headers.started" and run.policy.mode is Mode.ENFORCE:
                 PatientReads.install(_stream_of(owner(), run.request), run)
-            elif name.startswith("http11.receive_response_headers.") and run.shadow is not None:
+            elif name == "http11.response_closed.started" and run.shadow is not None:
                 run.shadow.remove()
                 run.shadow = None
         except Exception:

@@ -24,9 +24,9 @@ from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
-from stallwatch.sdk.attempts import note_transport_timeout, run_of
+from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout, run_of
 from stallwatch.sdk.chunks import Reader, read_whole
-from stallwatch.sdk.current import current
+from stallwatch.sdk.current import executing
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
 from stallwatch.sdk.wiring import Wiring
 
@@ -58,9 +58,10 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
 
 def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
     """Perform a synchronous call as ``run``."""
-    token, active = current.set(run), run.recorders.activate(run)
+    active = run.recorders.activate(run)
     try:
-        result = send()
+        with executing(run):
+            result = send()
     except BaseException as error:
         note_transport_timeout(run, error.__cause__)
         raised = settle(run, error) or error
@@ -69,22 +70,21 @@ def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
         raise raised from cause_of(error)
     finally:
         run.recorders.deactivate(active)
-        current.reset(token)
     _hand_over(run, result)
     return result
 
 
 async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
     """Perform an asynchronous call as ``run``."""
-    token, active = current.set(run), run.recorders.activate(run)
+    active = run.recorders.activate(run)
     waiter = waiter_of(run)
     waiter.before_headers = True
     try:
-        result = await waiter.watched(_noting(run, send))
+        with executing(run):
+            result = await waiter.watched(_noting(run, send))
     finally:
         waiter.headers_are_in()
         run.recorders.deactivate(active)
-        current.reset(token)
         if run.ended:
             waiter.stop()
     _hand_over(run, result)
@@ -136,7 +136,8 @@ def attach_bytes(response: Any) -> None:
         return
     response.stream = proxy
     run.source = getattr(inner, "_stream", inner)
-    _restore_read_timeout(run, response)
+    run.survived()
+    restore_read_timeout(run, response.request)
     _bound_reads(run, response)
     _watch_owner(run, response, close=True)
 
@@ -153,13 +154,6 @@ def _bound_reads(run: InFlight, response: Any) -> None:
         BoundedReads.install(network, run)
     if run.shadow is None and http1:
         _rely_on_read_timeout(run, response)
-
-
-def _restore_read_timeout(run: InFlight, response: Any) -> None:
-    """What was left for the headers must not bound the body: each of its reads would count from anew, and unjudged."""
-    timeout = response.request.extensions.get("timeout")
-    if run.policy.mode is Mode.ENFORCE and isinstance(timeout, dict):
-        timeout["read"] = run.read_timeout
 
 
 def _rely_on_read_timeout(run: InFlight, response: Any) -> None:
@@ -179,7 +173,6 @@ def attach_events(stream: Any, *, is_async: bool) -> None:
         return
     reader = Reader()
     run.reader = reader
-    run.has_events = True
     kind = AsyncGuard if is_async else SyncGuard
     stream._iterator = kind(stream._iterator, run, reader)
     _watch_owner(run, stream, close=False)

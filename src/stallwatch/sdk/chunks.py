@@ -23,11 +23,16 @@ from stallwatch.core.chunks import (
     event_facts,
     merge_facts,
 )
+from stallwatch.sdk.codes import code_of
+from stallwatch.sdk.values import count_of, text_of
 from stallwatch.telemetry.recorder import Usage
 
 __all__ = ["Reader", "Response", "read_whole"]
 
 _EMPTY: Mapping[str, Any] = {}
+_REASONS_CAP = 128
+"""Positions of the list of finish reasons; the largest ``n`` that OpenAI takes. A request may name any number."""
+
 _CHOICE_FRAME = frozenset(
     {"index", "finish_reason", "logprobs", "delta", "content_filter_results", "content_filter_offsets"}
 )
@@ -57,17 +62,18 @@ class Response:
         return True
 
     def finish_reasons(self, choices: int) -> list[str] | None:
-        """Return one reason per choice; ``error`` stands where none came."""
+        """Return one reason per choice, of the first 128; ``error`` stands where none came."""
         if self._reasons is None:
             return None
-        return [self._reasons.get(index, "error") for index in range(max(choices, len(self._reasons)))]
+        positions = min(max(choices, len(self._reasons)), _REASONS_CAP)
+        return [self._reasons.get(index, "error") for index in range(positions)]
 
     def note_identity(self, fields: Mapping[str, Any]) -> None:
         """Remember id, model, tier and fingerprint; an empty value never replaces a known one."""
-        self.id = _text(fields.get("id")) or self.id
-        self.model = _text(fields.get("model")) or self.model
-        self.service_tier = _text(fields.get("service_tier")) or self.service_tier
-        self.fingerprint = _text(fields.get("system_fingerprint")) or self.fingerprint
+        self.id = text_of(fields.get("id")) or self.id
+        self.model = text_of(fields.get("model")) or self.model
+        self.service_tier = text_of(fields.get("service_tier")) or self.service_tier
+        self.fingerprint = text_of(fields.get("system_fingerprint")) or self.fingerprint
 
     def note_usage(self, usage: object) -> bool:
         """Remember the newest usage snapshot; True when a counter of output has risen."""
@@ -111,7 +117,7 @@ class Reader:
         fields = _with_extra(chunk, fields)
         data = fields.get("data")
         if isinstance(data, Mapping):
-            kind = _text(data.get("type")) or _text(fields.get("event"))
+            kind = text_of(data.get("type")) or text_of(fields.get("event"))
             if kind is not None:
                 return self._event(kind, data)
         return self._unframed(fields)
@@ -138,7 +144,7 @@ class Reader:
         for position, choice in enumerate(choices):
             frame = _fields(choice)
             index = frame.get("index")
-            reason = _text(frame.get("finish_reason"))
+            reason = text_of(frame.get("finish_reason"))
             finishes += response.note_choice(index if isinstance(index, int) else position, reason)
             delta = frame.get("delta")
             # A legacy completion has its output in the choice itself.
@@ -169,9 +175,9 @@ class Reader:
         if response is not None:
             self._note_response(kind, response)
         if kind in ("response.output_item.added", "response.output_item.done"):
-            return event_facts(kind, _text(_fields(fields.get("item")).get("type")))
+            return event_facts(kind, text_of(_fields(fields.get("item")).get("type")))
         if kind == "error":
-            self.response.code = _text(fields.get("code")) or "error"
+            self.response.code = code_of(fields.get("code")) or "error"
         return event_facts(kind)
 
     def _note_response(self, kind: str, response: Any) -> None:
@@ -183,7 +189,7 @@ class Reader:
             reason = {"response.completed": "stop", "response.incomplete": "length"}.get(kind, "error")
             known.note_choice(0, reason)
             if kind == "response.failed":
-                known.code = _text(_fields(fields.get("error")).get("code")) or "response.failed"
+                known.code = code_of(_fields(fields.get("error")).get("code")) or "response.failed"
 
     def _unframed(self, fields: Mapping[str, Any]) -> ChunkFacts:
         return OUTPUT_UNKNOWN if any(fields.values()) else HEARTBEAT
@@ -209,7 +215,7 @@ def read_whole(result: Any) -> Reader:
     if isinstance(choices, list):
         for position, choice in enumerate(choices):
             frame = _fields(choice)
-            response.note_choice(position, _text(frame.get("finish_reason")))
+            response.note_choice(position, text_of(frame.get("finish_reason")))
     elif fields.get("object") == "response":
         response.note_choice(
             0, {"completed": "stop", "incomplete": "length"}.get(str(fields.get("status")), "error")
@@ -233,12 +239,9 @@ def _with_extra(value: object, own: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**own, **extra} if extra else own
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
 def _count(fields: Mapping[str, Any], name: str, other: str, known: int | None) -> int | None:
     value = fields.get(name)
     if value is None:
         value = fields.get(other)
-    return value if isinstance(value, int) and not isinstance(value, bool) else known
+    counted = count_of(value)
+    return known if counted is None else counted

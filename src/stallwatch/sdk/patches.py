@@ -25,7 +25,7 @@ from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.sdk.attempts import begin_attempt, note_transport_timeout
 from stallwatch.sdk.calls import attach_bytes, attach_events, call_async, call_sync, open_run
-from stallwatch.sdk.current import current_run
+from stallwatch.sdk.current import current_run, executing
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["Patches"]
@@ -121,13 +121,19 @@ class Patches:
     def _request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         run, args, kwargs = self._open(client, args, kwargs)
         if run is None:
-            return wrapped(*args, **kwargs)
+            if current_run() is None:
+                return wrapped(*args, **kwargs)
+            with executing(None):
+                return wrapped(*args, **kwargs)
         return call_sync(run, lambda: wrapped(*args, **kwargs))
 
     async def _request_async(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         run, args, kwargs = self._open(client, args, kwargs)
         if run is None:
-            return await wrapped(*args, **kwargs)
+            if current_run() is None:
+                return await wrapped(*args, **kwargs)
+            with executing(None):
+                return await wrapped(*args, **kwargs)
         return await call_async(run, lambda: wrapped(*args, **kwargs))
 
     def _build_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stallwatch.catalogue import Attr
+from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
 from stallwatch.telemetry.recorder import Call
 
 __all__ = ["base_url_of", "call_of", "choices_of", "effort_of"]
@@ -60,15 +61,15 @@ _PROVIDERS = (
 )
 """Host suffix and provider name; a host that is not listed speaks OpenAI's protocol and counts as ``openai``."""
 
-_NUMBERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("temperature", Attr.REQUEST_TEMPERATURE, float),
-    ("top_p", Attr.REQUEST_TOP_P, float),
-    ("frequency_penalty", Attr.REQUEST_FREQUENCY_PENALTY, float),
-    ("presence_penalty", Attr.REQUEST_PRESENCE_PENALTY, float),
-    ("max_tokens", Attr.REQUEST_MAX_TOKENS, int),
-    ("max_completion_tokens", Attr.REQUEST_MAX_TOKENS, int),
-    ("max_output_tokens", Attr.REQUEST_MAX_TOKENS, int),
-    ("seed", Attr.REQUEST_SEED, int),
+_NUMBERS: tuple[tuple[str, str, Callable[[object], float | None]], ...] = (
+    ("temperature", Attr.REQUEST_TEMPERATURE, real_of),
+    ("top_p", Attr.REQUEST_TOP_P, real_of),
+    ("frequency_penalty", Attr.REQUEST_FREQUENCY_PENALTY, real_of),
+    ("presence_penalty", Attr.REQUEST_PRESENCE_PENALTY, real_of),
+    ("max_tokens", Attr.REQUEST_MAX_TOKENS, count_of),
+    ("max_completion_tokens", Attr.REQUEST_MAX_TOKENS, count_of),
+    ("max_output_tokens", Attr.REQUEST_MAX_TOKENS, count_of),
+    ("seed", Attr.REQUEST_SEED, integer_of),
 )
 
 
@@ -77,11 +78,10 @@ def call_of(client: Any, options: Any, *, stream: bool) -> Call:
     body = _body(options)
     operation, api = _operation(str(getattr(options, "url", "")))
     provider, address, port = _route(str(getattr(client, "base_url", "")), type(client).__name__)
-    model = body.get("model")
     return Call(
         operation=operation,
         provider=provider,
-        model=model if isinstance(model, str) and model else None,
+        model=text_of(body.get("model")),
         stream=stream,
         server_address=address,
         server_port=port,
@@ -153,20 +153,23 @@ def _attributes(body: Mapping[str, Any], api: str | None) -> dict[str, Any]:
     if api is not None:
         attributes[Attr.OPENAI_API_TYPE] = api
     for name, attribute, kind in _NUMBERS:
-        value = body.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            attributes[attribute] = kind(value)
-    count = body.get("n")
-    if isinstance(count, int) and count != 1:
+        value = kind(body.get(name))
+        if value is not None:
+            attributes[attribute] = value
+    count = count_of(body.get("n"))
+    if count is not None and count != 1:
         attributes[Attr.REQUEST_CHOICE_COUNT] = count
     reasoning = body.get("reasoning")
-    effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
-    if isinstance(effort, str):
+    effort = text_of(
+        reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
+    )
+    if effort is not None:
         attributes[Attr.REQUEST_REASONING_LEVEL] = effort
-    tier = body.get("service_tier")
-    if isinstance(tier, str) and tier != "auto":
+    tier = text_of(body.get("service_tier"))
+    if tier is not None and tier != "auto":
         attributes[Attr.OPENAI_REQUEST_TIER] = tier
     wanted = body.get("response_format")
-    if isinstance(wanted, Mapping) and isinstance(wanted.get("type"), str):
-        attributes[Attr.OUTPUT_TYPE] = "json" if wanted["type"].startswith("json") else wanted["type"]
+    output = text_of(wanted.get("type")) if isinstance(wanted, Mapping) else None
+    if output is not None:
+        attributes[Attr.OUTPUT_TYPE] = "json" if output.startswith("json") else output
     return attributes

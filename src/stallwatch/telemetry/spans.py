@@ -92,7 +92,8 @@ class SpanRecorder:
     def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
         """Add a stall event; capped, because a span that overflows drops its oldest events."""
         held: Trace | None = run.trace
-        if held is None or held.ended or held.events >= STALL_EVENT_CAP:
+        if held is None or held.ended or held.events >= STALL_EVENT_CAP or not held.span.is_recording():
+            # A neighbour may have ended its span already, and an event on an ended span is a warning in the log.
             return
         held.events += 1
         held.span.add_event(Event.STALL, {**_stall_attributes(stall), Attr.STALL_ACTION: action.value})
