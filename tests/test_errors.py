@@ -183,3 +183,26 @@ def test_a_stall_keeps_its_cause() -> None:
     with pytest.raises(openai.APITimeoutError) as caught:
         raise StreamInactivityTimeoutError(phase=Phase.IDLE) from cause
     assert caught.value.__cause__ is cause
+
+
+@pytest.mark.parametrize(
+    ("set_by", "said"),
+    [
+        ("built-in", "Change the limit with STALLWATCH_IDLE_TIMEOUT or stallwatch.policy(idle=...)"),
+        ("environment", "Change the limit with STALLWATCH_IDLE_TIMEOUT or stallwatch.policy(idle=...)"),
+        ("code", "It was set by instrument(...): change it there, or use stallwatch.policy(idle=...)"),
+        (
+            "rule:slow models",
+            "It was set by the rule 'slow models': change it there, or use stallwatch.policy(idle=...)",
+        ),
+        (
+            "client",
+            "It was set by stallwatch.guard(...): change it there, or use stallwatch.policy(idle=...)",
+        ),
+        ("call", "It was set by stallwatch.policy(...) around the call: change it there; 0"),
+    ],
+)
+def test_the_advice_is_about_the_setting_that_is_in_force(set_by: str, said: str) -> None:
+    error = StreamInactivityTimeoutError(phase="idle", limit=1, waited=1, set_by=set_by)
+    assert said in str(error)
+    assert error.set_by == set_by

@@ -233,3 +233,21 @@ def test_each_field_is_that_of_the_most_specific_layer_that_sets_it(
     assert result.max_retries == expected("max_retries", 2)
     assert result.mode == expected("mode", "enforce")
     assert result.backstop >= result.limits.longest_silence() + 30
+
+
+def test_each_setting_knows_the_layer_that_decided_it() -> None:
+    layers = Layers(
+        environment=Policy.of(idle=1, total=9),
+        code=Policy.of(idle=2),
+        rules=(Rule(name="mine", model="m*", policy=Policy.of(mode="observe")),),
+    )
+    resolved = resolve(layers, model="m1", base_url=None, calls=[Policy.of(max_retries=0)])
+    assert {
+        name: resolved.decided_by(name) for name in ("connect", "total", "idle", "mode", "max_retries")
+    } == {
+        "connect": "built-in",
+        "total": "environment",
+        "idle": "code",
+        "mode": "rule:mine",
+        "max_retries": "call",
+    }

@@ -261,3 +261,11 @@ def test_nothing_changes_after_the_end(rows: list[Row], event: Callable[[Tracker
     event(tracker)
     assert {name: getattr(tracker, name) for name in Tracker.__slots__} == before
     assert (tracker.due(), tracker.waited(99), tracker.waiting) == (None, tracker.waited(2), False)
+
+
+def test_a_stall_that_was_only_observed_and_went_on_is_measured_to_its_real_end() -> None:
+    tracker = play(LIMITS, [])
+    assert stalled(tracker).waited == 2
+    tracker.on_bytes(7)
+    assert tracker.on_chunk(VISIBLE, 7) is None
+    assert tracker.longest_gap == 7

@@ -100,3 +100,24 @@ def test_guard_refuses_what_is_no_client(wrong: Any) -> None:
     with pytest.raises(ValueError, match="client="):
         stallwatch.guard(wrong)
     assert governing.patched() == []
+
+
+def test_what_instrument_was_told_ends_with_it_and_binds_no_guarded_client(plain: Place) -> None:
+    with instrumented(mode="observe", idle=0.1, total=0.1):
+        pass
+    with plain.client() as client:
+        stallwatch.guard(client, policy=TIGHT)
+        assert _stalls(client)
+        stallwatch.unguard(client)
+        stallwatch.guard(client)
+        assert not _stalls(client, GAPS)
+        stallwatch.unguard(client)
+
+
+def test_a_client_guarded_under_instrument_keeps_only_its_own_policy_after_it(plain: Place) -> None:
+    with plain.client() as client:
+        with instrumented(mode="observe"):
+            stallwatch.guard(client, policy=TIGHT)
+            assert not _stalls(client, GAPS)
+        assert _stalls(client, GAPS)
+        stallwatch.unguard(client)

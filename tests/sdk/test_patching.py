@@ -167,3 +167,21 @@ def test_a_subclass_of_a_client_is_governed(plain: Place) -> None:
         with pytest.raises(stallwatch.StreamInactivityTimeoutError):
             list(_create(client, "stall-after:tokens=1,gap=0"))
         assert _outcomes(captured) == ["stalled"]
+
+
+def test_settings_given_to_an_instrumented_process_replace_those_in_force(plain: Place) -> None:
+    # As under opentelemetry-instrument, which instruments before the program runs.
+    with instrumented(idle=10) as captured, plain.client() as client:
+        stallwatch.OpenAIInstrumentor().instrument(idle=0.2)
+        with pytest.raises(stallwatch.StreamInactivityTimeoutError) as caught:
+            list(client.chat.completions.create(model="stall-after:tokens=1", messages=MESSAGES, stream=True))
+        assert caught.value.limit == 0.2
+        assert caught.value.set_by == "code"
+    assert captured.attributes()["stallwatch.outcome"] == "stalled"
+
+
+def test_bad_settings_given_to_an_instrumented_process_change_nothing() -> None:
+    with instrumented(idle=10):
+        with pytest.raises(ValueError, match="idel"):
+            stallwatch.OpenAIInstrumentor().instrument(idel=0.2)
+        assert base.SyncAPIClient.__dict__["request"] is not None
