@@ -6,6 +6,7 @@ import asyncio
 import gc
 import heapq
 import itertools
+import random
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -241,6 +242,23 @@ def test_entries_of_waits_that_ended_do_not_pile_up() -> None:
         assert len(watch._heap) < 150
         loop.advance(3000.1)
         assert len(kept.asked) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waits_that_stay_when_others_are_dropped_are_asked_in_time(seed: int) -> None:
+    chance = random.Random(seed)
+    with fake_time() as loop:
+        watch = Watch()
+        waiters = [Waiter(lambda: loop.now) for _ in range(200)]
+        for waiter in waiters:
+            waiter.due = loop.now + chance.uniform(1.0, 100.0)
+            watch.arm(waiter, waiter.due)
+        for waiter in chance.sample(waiters, 140):
+            watch.disarm(waiter)
+        staying = [waiter for waiter in waiters if waiter.armed is not None]
+        assert len(watch._heap) < 140
+        loop.advance(101.0)
+        assert all(len(waiter.asked) == 1 and abs(waiter.asked[0]) <= TOLERANCE for waiter in staying)
 
 
 @pytest.mark.parametrize("kind", list(LOOPS))
