@@ -285,8 +285,18 @@ def test_a_block_of_a_generator_ends_between_those_of_its_consumer() -> None:
 
 
 def test_a_block_left_in_a_copy_of_its_context_ends_there() -> None:
-    block = policy(A)
-    block.__enter__()
-    copied = copy_context()
-    copied.run(block.__exit__, None, None, None)
-    assert copied.run(call_policies) == ()
+    def enter_here_leave_in_a_copy() -> None:
+        block = policy(A)
+        block.__enter__()
+        copied = copy_context()
+        copied.run(block.__exit__, None, None, None)
+        assert copied.run(call_policies) == ()
+
+    copy_context().run(enter_here_leave_in_a_copy)
+    assert call_policies() == ()
+
+
+def test_deadlines_are_understood_with_timeout_at_the_end() -> None:
+    assert Policy.of(idle_timeout=3, first_token_timeout="2m") == Policy.of(idle=3, first_token=120)
+    with pytest.raises(ValueError, match="idle is set already"):
+        Policy.of(idle_timeout=3, idle=4)

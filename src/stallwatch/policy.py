@@ -112,11 +112,16 @@ class Policy:
 
     @classmethod
     def of(cls, **settings: Any) -> Policy:
-        """Build a policy from flat names: those of Deadlines, RetryPolicy and Policy itself.
+        """Build a policy from flat names: those of Deadlines (``_timeout`` may follow), RetryPolicy and Policy itself.
 
         Raises ValueError naming a field that does not exist or a value that is not allowed.
         """
         known = {item.name for item in fields(cls)} | _DEADLINE_NAMES | _RETRY_NAMES
+        for name in [f"{name}_timeout" for name in _DEADLINE_NAMES if f"{name}_timeout" in settings]:
+            short = name.removesuffix("_timeout")
+            if short in settings:
+                raise ValueError(f"{name}={settings[name]!r} is not allowed: {short} is set already")
+            settings[short] = settings.pop(name)
         for name, value in settings.items():
             if name not in known:
                 raise ValueError(

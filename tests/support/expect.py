@@ -67,7 +67,8 @@ def timeout_error(
     text = str(error)
     assert f"limit {limit:g} s" in text
     assert f"{error.waited:.2f} s" in text
-    assert f"STALLWATCH_{phase.upper()}_TIMEOUT" in text
+    # Which setting it names depends on the layer that decided; tests/test_errors.py has them all.
+    assert f"stallwatch.policy({phase}=...)" in text or "stallwatch.policy(...) around the call" in text
     for again in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert type(again) is kind
         assert (str(again), again.phase, again.waited) == (text, phase, error.waited)

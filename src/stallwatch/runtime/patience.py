@@ -13,6 +13,7 @@ from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.judging import GRACE, Judge, Judgement
+from stallwatch.runtime.async_guard import waiter_of
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import is_readable
 
@@ -71,6 +72,8 @@ class PatientReads:
                 run = self._run
                 if run.headers_in and run.source is None and not run.ended:
                     run.on_bytes_below(data)
+                    # The first of them may bring the deadline closer.
+                    waiter_of(run).look_ahead()
                 return data
 
     def _more_time(self) -> float | None:
