@@ -42,7 +42,10 @@ RESPONSE: dict[str, tuple[str, str]] = {
     Attr.USAGE_REASONING: ("int", "the same, when above 0"),
     Attr.OPENAI_RESPONSE_TIER: ("string", "`service_tier` of the answer"),
     Attr.OPENAI_FINGERPRINT: ("string", "`system_fingerprint` of the answer"),
-    Attr.ERROR_TYPE: ("string", "class of the exception, code of the response's own failure, or `truncated`"),
+    Attr.ERROR_TYPE: (
+        "string",
+        "class of the exception, a known code of the response's own failure, or `truncated`",
+    ),
     Attr.HTTP_STATUS: ("int", "of an HTTP error"),
 }
 """Learned from the answer; put on the span at its end."""

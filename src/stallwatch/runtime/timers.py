@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import weakref
 from contextvars import Context
 from typing import Protocol
@@ -22,6 +23,8 @@ from typing import Protocol
 from stallwatch.clock import monotonic
 
 __all__ = ["Watch", "Watched", "watch_of"]
+
+log = logging.getLogger("stallwatch")
 
 _EARLY = 0.0005
 """Seconds; some loops fire that much too early, and re-arming for less would spin."""
@@ -93,7 +96,7 @@ class Watch:
                 self._dead = max(self._dead - 1, 0)
                 continue
             who.armed = None
-            again = who.on_due(now)
+            again = _ask(who, now)
             if again == 0:
                 soon.append(who)
             elif again is not None:
@@ -110,11 +113,20 @@ class Watch:
     def _look(self, who: Watched) -> None:
         if who.armed is not None:
             return
-        again = who.on_due(monotonic())
+        again = _ask(who, monotonic())
         if again == 0:
             asyncio.get_running_loop().call_soon(self._look, who, context=Context())
         elif again is not None:
             self.arm(who, again)
+
+
+def _ask(who: Watched, now: float) -> float | None:
+    try:
+        return who.on_due(now)
+    except Exception as error:
+        # One wait that cannot be judged must not take the others' timer with it.
+        log.warning("stallwatch: a wait could not be judged: %s", type(error).__name__, exc_info=error)
+        return None
 
 
 def _counts(entry: tuple[float, int, weakref.ref[Watched]]) -> bool:

@@ -28,6 +28,7 @@ from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
+from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["attach_bytes", "attach_events", "call_async", "call_sync", "open_run"]
@@ -128,7 +129,7 @@ def attach_bytes(response: Any) -> None:
     if run is None or run.ended or response.is_closed or response.is_stream_consumed:
         return
     headers = response.headers
-    run.request_id = headers.get("x-request-id")
+    run.request_id = text_of(headers.get("x-request-id"))
     kind = headers.get("content-type", "")
     inner = response.stream
     proxy = guarded_bytes(inner, run, event_stream=kind.startswith("text/event-stream"))

@@ -7,7 +7,7 @@ later requests for part of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -33,7 +33,7 @@ def current_run() -> InFlight | None:
 
 
 @contextmanager
-def executing(run: InFlight | None) -> Iterator[None]:
+def executing(run: InFlight | None) -> Generator[None, None, None]:
     """Make ``run`` the current one for the block; None shields a call that is not governed from the run around it."""
     scope = _Scope(run)
     token = _current.set(scope)
