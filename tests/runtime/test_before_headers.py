@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import openai
@@ -15,11 +14,11 @@ import stallwatch
 from stallwatch.testing import Done, Finish, Headers, Role, Silence, Token, Wait
 from support import expect
 from support.bounds import LATE
-from support.connects import DEAD, http, http_client
-from support.drivers import DRIVERS, MESSAGES, Driver
-from support.places import Place, eventually, eventually_async
+from support.connects import DEAD, http, http_client, quick_client
+from support.drivers import DRIVERS, Driver
+from support.places import Place
 from support.stage import Stage, play
-from support.telemetry import Captured, instrumented
+from support.telemetry import instrumented
 
 drivers = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.kind)
 
@@ -69,7 +68,7 @@ def test_queueing_and_a_dead_connect_share_one_limit(plain: Place, driver: Drive
             holder = await stage.chat(made, "endless:gap=0.01")
             await stage.step(holder)
             dead = True
-            timer: Any = threading.Timer(QUEUED, lambda: holder.close())
+            timer: Any = threading.Timer(QUEUED, holder.close)
             if stage.is_async:
                 timer = asyncio.get_running_loop().create_task(_close_later(holder))
             else:
@@ -96,7 +95,7 @@ async def _close_later(stream: Any) -> None:
 # The instrumentation ends while headers are awaited
 
 
-def _read(driver: Driver, place: Place, model: str, captured: Captured, timeout: float) -> Any:
+def _read(driver: Driver, place: Place, model: str, timeout: float) -> Any:
     """Uninstrument when the request has come in; return the number of chunks, or the error in its place."""
 
     def release() -> None:
@@ -104,7 +103,10 @@ def _read(driver: Driver, place: Place, model: str, captured: Captured, timeout:
         stallwatch.OpenAIInstrumentor().uninstrument()
 
     async def story(stage: Stage) -> Any:
-        async with stage.inside(stage.client(place.base_url, timeout=timeout)) as client:
+        made = stage.client(
+            place.base_url, timeout=timeout, http_client=quick_client(is_async=stage.is_async)
+        )
+        async with stage.inside(made) as client:
             with ThreadPoolExecutor(1) as threads:
                 done = threads.submit(release)
                 try:
@@ -123,7 +125,7 @@ def test_a_stream_goes_on_when_the_instrumentation_ends_before_its_headers(
 ) -> None:
     plain.gateway.script("late", [Wait(0.2), Role(), Wait(0.6), Token("a"), Finish(), Done()])
     with instrumented(first_token=0.4, thinking=0.4, idle=0.4) as captured:
-        assert _read(driver, plain, "late", captured, 5.0) == 3
+        assert _read(driver, plain, "late", 5.0) == 3
     assert captured.total("stallwatch.stalls") == 0
     assert captured.total("stallwatch.streams.active") == 0
 
@@ -131,8 +133,8 @@ def test_a_stream_goes_on_when_the_instrumentation_ends_before_its_headers(
 @drivers
 def test_it_goes_on_with_the_users_own_timeout(plain: Place, driver: Driver) -> None:
     plain.gateway.script("late", [Wait(0.2), Headers(), Silence()])
-    with instrumented(first_token=0.4, thinking=0.4, idle=0.4) as captured:
-        error = _read(driver, plain, "late", captured, 0.6)
+    with instrumented(first_token=0.4, thinking=0.4, idle=0.4):
+        error = _read(driver, plain, "late", 0.6)
     assert isinstance(error, (http.ReadTimeout, openai.APITimeoutError)), repr(error)
     assert not isinstance(error, stallwatch.StallwatchError)
     record = plain.gateway.wait_for(lambda ledger: ledger.requests[0].closed_how).requests[0]

@@ -13,7 +13,7 @@ import pytest
 
 import stallwatch
 from stallwatch.testing import Done, Finish, Role, Tokens, Wait
-from support.connects import http
+from support.connects import quick_client
 from support.drivers import DRIVERS, Driver
 from support.places import Place
 from support.stage import Stage, play
@@ -45,10 +45,7 @@ class Seen:
 
 def _client(stage: Stage, place: Place, hook: Callable[[Any], Any], **options: Any) -> Any:
     """A client whose HTTP client calls ``hook``, of the stage's kind, with each request."""
-    kind, transport = (http.Client, http.HTTPTransport)
-    if stage.is_async:
-        kind, transport = (http.AsyncClient, http.AsyncHTTPTransport)
-    http_client = kind(transport=transport(verify=False), event_hooks={"request": [hook]})
+    http_client = quick_client(is_async=stage.is_async, event_hooks={"request": [hook]})
     return stage.client(place.base_url, http_client=http_client, **options)
 
 
@@ -149,7 +146,7 @@ def test_the_outer_calls_span_tells_of_the_outer_call_alone(plain: Place, driver
     inner = Seen()
 
     async def story(stage: Stage) -> None:
-        own = stage.client(plain.base_url)
+        own = _client(stage, plain, _noting(stage, Seen()))
 
         async def nested() -> None:
             with stallwatch.policy(mode="off"):
@@ -171,7 +168,7 @@ def test_a_governed_call_in_a_request_hook_has_a_run_of_its_own(plain: Place, dr
     inner = Seen()
 
     async def story(stage: Stage) -> None:
-        own = stage.client(plain.base_url)
+        own = _client(stage, plain, _noting(stage, Seen()))
 
         async def nested() -> None:
             await _call(stage, own, inner, "stall-after:tokens=2,gap=0")

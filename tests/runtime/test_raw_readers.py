@@ -10,7 +10,7 @@ import pytest
 import stallwatch
 from stallwatch.testing import Comments, Done, Finish, Role, Silence, Tokens, Wait
 from support import expect
-from support.connects import http
+from support.connects import quick_client
 from support.drivers import DRIVERS, MESSAGES, Driver
 from support.places import Place
 from support.stage import Stage, play
@@ -69,15 +69,22 @@ async def _from_raw(stage: Stage, client: Any, model: str) -> tuple[Any, Any]:
 SOURCES = {"stream": _from_stream, "raw, parsed": _from_raw}
 
 drivers = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.kind)
-readers = pytest.mark.parametrize("reader", READERS)
-sources = pytest.mark.parametrize("source", SOURCES)
+readers = pytest.mark.parametrize("reader", ["lines", "read"])
+ways = pytest.mark.parametrize(
+    ("source", "reader"),
+    [*(("stream", reader) for reader in READERS), ("raw, parsed", "lines"), ("raw, parsed", "read")],
+)
+
+
+def _client(stage: Stage, place: Place) -> Any:
+    return stage.client(place.base_url, http_client=quick_client(is_async=stage.is_async))
 
 
 def _play(driver: Driver, place: Place, model: str, source: str, reader: str) -> Any:
     """Return the body, or the error in its place."""
 
     async def story(stage: Stage) -> Any:
-        async with stage.inside(stage.client(place.base_url)) as client:
+        async with stage.inside(_client(stage, place)) as client:
             # Held, so that nobody takes the stream for dropped.
             stream, response = await SOURCES[source](stage, client, model)
             try:
@@ -98,8 +105,7 @@ def _chunks(error: Any) -> int:
 
 
 @drivers
-@readers
-@sources
+@ways
 def test_a_stall_ends_at_the_idle_limit(plain: Place, driver: Driver, reader: str, source: str) -> None:
     with instrumented(first_token=5, thinking=5, idle=0.15, total=5) as captured:
         error = _play(driver, plain, "stall-after:tokens=2,gap=0", source, reader)
@@ -143,8 +149,7 @@ def test_keepalives_before_the_first_token_do_no_harm(plain: Place, driver: Driv
 
 
 @drivers
-@readers
-@sources
+@ways
 def test_a_whole_body_is_whole(plain: Place, driver: Driver, reader: str, source: str) -> None:
     with instrumented(first_token=0.2, thinking=0.2, idle=0.2) as captured:
         body = _play(driver, plain, "healthy:tokens=6,gap=0.05", source, reader)
@@ -163,7 +168,7 @@ def test_a_total_ends_a_body_that_goes_on(plain: Place, driver: Driver) -> None:
 @drivers
 def test_what_was_read_in_one_go_can_be_iterated_as_chunks(plain: Place, driver: Driver) -> None:
     async def story(stage: Stage) -> list[Any]:
-        async with stage.inside(stage.client(plain.base_url)) as client:
+        async with stage.inside(_client(stage, plain)) as client:
             stream = await stage.chat(client, "healthy:tokens=3,gap=0.01")
             await _read(stage, stream.response)
             return await stage.all(stream)
@@ -184,7 +189,7 @@ def test_after_some_chunks_the_rest_may_be_read_as_bytes(plain: Place, driver: D
     plain.gateway.script("halves", script)
 
     async def story(stage: Stage) -> bytes:
-        async with stage.inside(stage.client(plain.base_url)) as client:
+        async with stage.inside(_client(stage, plain)) as client:
             stream = await stage.chat(client, "halves")
             await stage.take(stream, 2)
             return await _rest(stage, stream)
@@ -199,7 +204,7 @@ def test_after_some_chunks_a_stall_of_the_rest_ends_at_the_limit(plain: Place, d
     plain.gateway.script("halves", [Role(), Tokens(1), Wait(0.05), Tokens(1), Silence()])
 
     async def story(stage: Stage) -> Any:
-        async with stage.inside(stage.client(plain.base_url)) as client:
+        async with stage.inside(_client(stage, plain)) as client:
             stream = await stage.chat(client, "halves")
             await stage.take(stream, 2)
             with pytest.raises(stallwatch.StreamInactivityTimeoutError) as caught:
@@ -221,13 +226,8 @@ def _reading(driver: Driver) -> Any:
     async def read_async(response: Any) -> None:
         await response.aread()
 
-    if driver.is_async:
-        transport = http.AsyncHTTPTransport(verify=False)
-        return http.AsyncClient(transport=transport, event_hooks={"response": [read_async]})
-    return http.Client(
-        transport=http.HTTPTransport(verify=False),
-        event_hooks={"response": [lambda response: response.read()]},
-    )
+    read: Any = read_async if driver.is_async else lambda response: response.read()
+    return quick_client(is_async=driver.is_async, event_hooks={"response": [read]})
 
 
 @drivers

@@ -14,9 +14,9 @@ from support.connects import http
 from support.places import MESSAGES, Place, run_on
 from support.telemetry import instrumented
 
-LIMIT = 0.2
-CANCEL = 0.08
-CLEANUP = 0.3
+LIMIT = 0.15
+CANCEL = 0.05
+CLEANUP = 0.2
 """Begun at ``CANCEL``, it lasts beyond ``LIMIT`` and beyond what the watch waits for the transport."""
 
 

@@ -1,4 +1,4 @@
-"""HTTP clients whose connects take as long as a test says, or are never answered."""
+"""HTTP clients of the library that the SDK uses: quick to make, or with connects that take as long as a test says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import openai
 
 from support.drivers import Driver
 
-__all__ = ["DEAD", "http", "http_client", "with_connects"]
+__all__ = ["DEAD", "http", "http_client", "quick_client", "with_connects"]
 
 DEAD = float("inf")
 """The latency of a connect that nobody answers."""
@@ -70,6 +70,13 @@ def with_connects(transport: Any, latency: Latency, *, is_async: bool) -> Any:
     kind = _AsyncConnects if is_async else _SyncConnects
     transport._pool._network_backend = kind(transport._pool, latency)
     return transport
+
+
+def quick_client(*, is_async: bool, **options: Any) -> Any:
+    """Make an HTTP client that trusts nobody: to load the system's authorities takes longer than most tests."""
+    if is_async:
+        return http.AsyncClient(transport=http.AsyncHTTPTransport(verify=False), **options)
+    return http.Client(transport=http.HTTPTransport(verify=False), **options)
 
 
 def http_client(driver: Driver, latency: Latency, **options: Any) -> Any:
