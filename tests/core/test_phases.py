@@ -264,3 +264,17 @@ def test_an_end_dated_back_before_the_wait_charges_nothing() -> None:
     tracker = play(PLAIN, [FIRST, (0.5, "pause"), (10, "wait")])
     assert tracker.finish(Outcome.ABANDONED, tracker.last_activity)
     assert tracker.waited(1e9) == 0.5
+
+
+def test_after_a_survived_stall_the_clocks_of_the_phase_run_again() -> None:
+    tracker = play(LIMITS, [])
+    end = ending(tracker)
+    assert end is not None
+    tracker.on_stall(end[1])
+    due = tracker.due()
+    assert due is not None
+    assert due.phase is Phase.TOTAL
+    tracker.on_survived()
+    due = tracker.due()
+    assert due is not None
+    assert due.phase is Phase.FIRST_TOKEN

@@ -29,7 +29,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @drivers
-@pytest.mark.parametrize("latency", [0.0, 0.02, 0.06, 0.15])
+@pytest.mark.parametrize("latency", [0.0, 0.06, 0.15])
 @pytest.mark.usefixtures("quick_retries")
 def test_the_sdk_tries_again_whatever_connecting_took(plain: Place, driver: Driver, latency: float) -> None:
     client = http_client(driver, lambda _: latency)
@@ -123,8 +123,8 @@ def _read(driver: Driver, place: Place, model: str, timeout: float) -> Any:
 def test_a_stream_goes_on_when_the_instrumentation_ends_before_its_headers(
     plain: Place, driver: Driver
 ) -> None:
-    plain.gateway.script("late", [Wait(0.2), Role(), Wait(0.6), Token("a"), Finish(), Done()])
-    with instrumented(first_token=0.4, thinking=0.4, idle=0.4) as captured:
+    plain.gateway.script("late", [Wait(0.1), Role(), Wait(0.4), Token("a"), Finish(), Done()])
+    with instrumented(first_token=0.25, thinking=0.25, idle=0.25) as captured:
         assert _read(driver, plain, "late", 5.0) == 3
     assert captured.total("stallwatch.stalls") == 0
     assert captured.total("stallwatch.streams.active") == 0
@@ -132,12 +132,12 @@ def test_a_stream_goes_on_when_the_instrumentation_ends_before_its_headers(
 
 @drivers
 def test_it_goes_on_with_the_users_own_timeout(plain: Place, driver: Driver) -> None:
-    plain.gateway.script("late", [Wait(0.2), Headers(), Silence()])
-    with instrumented(first_token=0.4, thinking=0.4, idle=0.4):
-        error = _read(driver, plain, "late", 0.6)
+    plain.gateway.script("late", [Wait(0.1), Headers(), Silence()])
+    with instrumented(first_token=0.25, thinking=0.25, idle=0.25):
+        error = _read(driver, plain, "late", 0.5)
     assert isinstance(error, (http.ReadTimeout, openai.APITimeoutError)), repr(error)
     assert not isinstance(error, stallwatch.StallwatchError)
     record = plain.gateway.wait_for(lambda ledger: ledger.requests[0].closed_how).requests[0]
     assert record.headers_sent_at is not None
     assert record.peer_closed_at is not None
-    expect.in_time(record.peer_closed_at - record.headers_sent_at, 0.6)
+    expect.in_time(record.peer_closed_at - record.headers_sent_at, 0.5)

@@ -19,8 +19,8 @@ from support.places import Place
 from support.stage import Stage, play
 from support.telemetry import instrumented
 
-LIMITS: dict[str, Any] = {"connect": 5, "first_token": 5, "thinking": 0.2, "idle": 0.2, "total": 5}
-THINKS = [Role(), Tokens(1), Wait(0.35), Tokens(1), Finish(), Done()]
+LIMITS: dict[str, Any] = {"connect": 5, "first_token": 5, "thinking": 0.15, "idle": 0.15, "total": 5}
+THINKS = [Role(), Tokens(1), Wait(0.25), Tokens(1), Finish(), Done()]
 """Silent for longer than the outer call may be."""
 
 OWN_TIMEOUT = 17.0
