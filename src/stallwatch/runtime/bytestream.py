@@ -94,7 +94,11 @@ class SyncProxy(_Proxy):
 
     def close(self) -> None:
         """Close the inner stream, then tell how the run ended if nobody else will."""
-        inside = self._run.tracker.waiting and self._run.waiter == threading.get_ident()
+        run = self._run
+        inside = run.tracker.waiting and run.waiter == threading.get_ident()
+        if inside and run.shadow is not None and run.shadow.reading:
+            # The reader cannot close while it is blocked in a read: this is a signal handler of the user's.
+            inside = False
         if not inside:
             self._run.closed = True
         try:

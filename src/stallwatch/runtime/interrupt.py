@@ -67,6 +67,11 @@ class BoundedReads:
         run.interrupt = "proven"
         return shadow
 
+    @property
+    def reading(self) -> bool:
+        """Whether somebody is in a read just now."""
+        return self._reading > 0
+
     def release(self) -> bool:
         """Let go of the stream before its connection is pooled; False while somebody reads, which is then closed."""
         with self._lock:
