@@ -134,7 +134,9 @@ def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
         _look_ahead(run)
     elif name == "http11.receive_response_headers.started":
         _tighten_headers(run, info["request"])
-    elif event == "receive_response_headers.complete":
+    elif name == "http11.receive_response_headers.complete":
+        # The body of an error or a redirect is read inside the request and is no answer, however it drips.
+        _, status, *_ = info["return_value"]
         run.headers_in = True
         restore_read_timeout(run, run.request)
 
