@@ -137,7 +137,7 @@ def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
     elif name == "http11.receive_response_headers.complete":
         # The body of an error or a redirect is read inside the request and is no answer, however it drips.
         _, status, *_ = info["return_value"]
-        run.headers_in = True
+        run.headers_in = 200 <= status < 300
         restore_read_timeout(run, run.request)
 
 
