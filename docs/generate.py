@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from docs import telemetry_tables, timelines
+from stallwatch.core.classify import classification_table, code_table
 from stallwatch.settings import settings_table
 from stallwatch.testing import scenario_table
 
@@ -32,6 +33,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": telemetry_tables.metrics,
     "buckets": telemetry_tables.buckets,
     "values": telemetry_tables.values,
+    "classification": classification_table,
+    "classification-codes": code_table,
 }
 
 _PART = re.compile(r"(<!-- ([\w-]+): begin -->\n)(.*?)(<!-- \2: end -->)", re.DOTALL)

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("telemetry",),
     ("runtime", "run"),
     ("sdk",),
-    ("governing", "guarding", "instrumentor", "router", "asgi"),
+    ("governing", "instrumentor", "side_effects", "racing", "router", "asgi"),
     ("testing", "cli", "__init__", "__main__"),
 )
 """Lowest first. A module may import its own layer and those before it."""
@@ -52,7 +52,7 @@ PURE = frozenset(
 """What the core may import from the standard library: nothing that waits, tells the time, rolls dice or does I/O."""
 
 OPENAI = ("errors", "sdk", "cli")
-OPENTELEMETRY = ("telemetry", "governing", "guarding", "instrumentor", "sdk", "cli")
+OPENTELEMETRY = ("telemetry", "governing", "instrumentor", "sdk", "cli")
 ENVIRONMENT = ("settings", "cli")
 
 

@@ -1,7 +1,9 @@
 """Every OpenAI-SDK call either makes progress or fails in bounded time, with the reason on its span."""
 
-from stallwatch.core.words import Mode, Outcome, Phase, Wire
+from stallwatch.core.classify import Failure, Verdict
+from stallwatch.core.words import Diagnosis, FailureKind, FailureReason, Mode, Outcome, Phase, Wire
 from stallwatch.errors import (
+    EarlierRouteError,
     RunCancelledError,
     StallwatchError,
     StreamInactivityTimeoutError,
@@ -10,26 +12,41 @@ from stallwatch.errors import (
 )
 from stallwatch.governing import guard, unguard
 from stallwatch.instrumentor import OpenAIInstrumentor
-from stallwatch.policy import DEFAULT, Deadlines, Policy, RetryPolicy, Rule, policy
+from stallwatch.policy import DEFAULT, Deadlines, HedgePolicy, Policy, RetryPolicy, Rule, policy
+from stallwatch.router import AsyncRouter, Route, Router
+from stallwatch.run import Run
+from stallwatch.runtime.failures import classify
 from stallwatch.version import __version__
 
 __all__ = [
     "DEFAULT",
+    "AsyncRouter",
     "Deadlines",
+    "Diagnosis",
+    "EarlierRouteError",
+    "Failure",
+    "FailureKind",
+    "FailureReason",
+    "HedgePolicy",
     "Mode",
     "OpenAIInstrumentor",
     "Outcome",
     "Phase",
     "Policy",
     "RetryPolicy",
+    "Route",
+    "Router",
     "Rule",
+    "Run",
     "RunCancelledError",
     "StallwatchError",
     "StreamInactivityTimeoutError",
     "StreamTimeoutError",
     "TotalTimeoutError",
+    "Verdict",
     "Wire",
     "__version__",
+    "classify",
     "guard",
     "policy",
     "unguard",

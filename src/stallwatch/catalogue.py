@@ -10,7 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stallwatch.core.words import Outcome, Phase, StallAction, Wire
+from stallwatch.core.words import (
+    AttemptRole,
+    Diagnosis,
+    FailureKind,
+    FailureReason,
+    HedgeResult,
+    Outcome,
+    Phase,
+    RaceResult,
+    RetryDecision,
+    StallAction,
+    Wire,
+)
 
 __all__ = ["ATTRIBUTES", "EVENTS", "METRICS", "SCOPE", "Attr", "Event", "Instrument", "MetricSpec"]
 
@@ -75,7 +87,26 @@ class Attr:
     TIME_TO_VISIBLE = "stallwatch.time_to_visible_output"
     GAP_MAX = "stallwatch.gap.max"
     ATTEMPTS = "stallwatch.attempts"
+    ATTEMPT_NUMBER = "stallwatch.attempt.number"
+    ATTEMPT_ROLE = "stallwatch.attempt.role"
+    ATTEMPT_RACE = "stallwatch.attempt.race"
+    ATTEMPT_DURATION = "stallwatch.attempt.duration"
+    RETRY_KIND = "stallwatch.retry.kind"
+    RETRY_DIAGNOSIS = "stallwatch.retry.diagnosis"
+    RETRY_REASON = "stallwatch.retry.reason"
+    RETRY_TRANSPORT_CODE = "stallwatch.retry.transport_code"
     RETRY_DECISION = "stallwatch.retry.decision"
+    RETRY_DELAY = "stallwatch.retry.delay"
+    RETRY_SERVER_WAIT = "stallwatch.retry.server_wait"
+    RETRY_PACED = "stallwatch.retry.paced"
+    OUTPUT_CHARACTERS = "stallwatch.output.characters"
+    USAGE_KNOWN = "stallwatch.usage_known"
+    FALLBACK_FROM = "stallwatch.fallback.from"
+    FALLBACK_TO = "stallwatch.fallback.to"
+    HEDGE_RESULT = "stallwatch.hedge.result"
+    HEDGE_DELAY = "stallwatch.hedge.delay"
+    RUN_NAME = "stallwatch.run.name"
+    CANCEL_REASON = "stallwatch.cancel.reason"
     POLICY_RULE = "stallwatch.policy.rule"
     POLICY_MODE = "stallwatch.policy.mode"
     INTERRUPT = "stallwatch.interrupt"
@@ -91,6 +122,9 @@ class Event:
     """Span event names."""
 
     STALL = "stallwatch.stall"
+    ATTEMPT = "stallwatch.attempt"
+    FALLBACK = "stallwatch.fallback"
+    HEDGE = "stallwatch.hedge"
 
 
 EVENTS: tuple[str, ...] = tuple(value for name, value in vars(Event).items() if name.isupper())
@@ -198,6 +232,8 @@ ATTEMPT_DURATION = _histogram(
     "stallwatch.attempt.duration",
     "Duration of an attempt, from its request to the end of its response or its failure.",
     Attr.OUTCOME,
+    Attr.RETRY_KIND,
+    Attr.RETRY_DIAGNOSIS,
     buckets=_SECONDS_TO_HOUR,
 )
 STALL_WAIT = _histogram(
@@ -219,6 +255,20 @@ STREAMS = MetricSpec(
     unit="{stream}",
     description="Streams that ended, by outcome.",
     attributes=(*_CALL, Attr.OUTCOME),
+)
+RETRIES = MetricSpec(
+    name="stallwatch.retries",
+    kind=Instrument.COUNTER,
+    unit="{retry}",
+    description="Failed attempts, by what was decided: to try again, to fall back, or why neither.",
+    attributes=(*_CALL, Attr.RETRY_KIND, Attr.RETRY_DIAGNOSIS, Attr.RETRY_DECISION),
+)
+HEDGES = MetricSpec(
+    name="stallwatch.hedges",
+    kind=Instrument.COUNTER,
+    unit="{hedge}",
+    description="Races of a second attempt against a slow first one, by how they went for the second.",
+    attributes=(*_CALL, Attr.HEDGE_RESULT),
 )
 STREAMS_ACTIVE = MetricSpec(
     name="stallwatch.streams.active",
@@ -251,6 +301,8 @@ METRICS = (
     STALL_WAIT,
     STALLS,
     STREAMS,
+    RETRIES,
+    HEDGES,
     STREAMS_ACTIVE,
     STREAMS_SILENT,
     OLDEST_WAIT,
@@ -264,6 +316,13 @@ VALUES: dict[str, tuple[str, ...]] = {
     Attr.PHASE: tuple(Phase),
     Attr.INTERRUPT: INTERRUPTS,
     Attr.TOKEN_TYPE: ("input", "output"),
+    Attr.ATTEMPT_ROLE: tuple(AttemptRole),
+    Attr.ATTEMPT_RACE: tuple(RaceResult),
+    Attr.RETRY_KIND: tuple(FailureKind),
+    Attr.RETRY_DIAGNOSIS: tuple(Diagnosis),
+    Attr.RETRY_REASON: tuple(FailureReason),
+    Attr.RETRY_DECISION: tuple(RetryDecision),
+    Attr.HEDGE_RESULT: tuple(HedgeResult),
 }
 """The closed value lists."""
 
@@ -272,3 +331,6 @@ SILENT_AFTER = 10.0
 
 STALL_EVENT_CAP = 8
 """Stall events kept on one span; the count attribute stays exact."""
+
+ATTEMPT_EVENT_CAP = 16
+"""Attempt events kept on one span, and as many of fallbacks and hedges; the count attribute stays exact."""

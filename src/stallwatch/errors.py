@@ -16,6 +16,7 @@ import openai
 from stallwatch.core.words import Phase, Wire
 
 __all__ = [
+    "EarlierRouteError",
     "RunCancelledError",
     "StallwatchError",
     "StreamInactivityTimeoutError",
@@ -119,6 +120,21 @@ class TotalTimeoutError(StreamTimeoutError):
     """The run used up its total: all attempts, back-off and waiting together."""
 
 
+class EarlierRouteError(StallwatchError):
+    """Never raised: it marks, in the chain under a router's error, that what follows was said by an earlier route.
+
+    ``route`` is that route's name; the error itself is the ``__cause__``.
+    """
+
+    def __init__(self, route: str, what: str) -> None:
+        super().__init__(f"route {route} had failed before: {what}")
+        self.route = route
+        self.what = what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.route, self.what), self.__dict__)
+
+
 class RunCancelledError(StallwatchError, openai.OpenAIError):
     """The user cancelled the run; never retried and never counted as a failure."""
 
@@ -128,6 +144,10 @@ class RunCancelledError(StallwatchError, openai.OpenAIError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.reason,), self.__dict__)
+
+    def again(self) -> Self:
+        """Return an equal error without a traceback."""
+        return copy.copy(self)
 
 
 def _rebuild(cls: type[StreamTimeoutError], message: str, state: dict[str, Any]) -> StreamTimeoutError:
@@ -142,6 +162,7 @@ def _advice(phase: str, set_by: str) -> str:
         "code": "It was set by instrument(...)",
         "client": "It was set by stallwatch.guard(...)",
         "call": "It was set by stallwatch.policy(...) around the call",
+        "run": "It was set by stallwatch.Run(total=...) around the call",
     }.get(set_by)
     if set_by.startswith("rule:"):
         here = f"It was set by the rule {set_by.removeprefix('rule:')!r}"
@@ -150,7 +171,7 @@ def _advice(phase: str, set_by: str) -> str:
             f"Change the limit with STALLWATCH_{phase.upper()}_TIMEOUT or stallwatch.policy({phase}=...); "
             "0 switches it off."
         )
-    elsewhere = "" if set_by == "call" else f", or use stallwatch.policy({phase}=...)"
+    elsewhere = "" if set_by in ("call", "run") else f", or use stallwatch.policy({phase}=...)"
     return f"{here}: change it there{elsewhere}; 0 switches it off."
 
 

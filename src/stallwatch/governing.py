@@ -25,7 +25,7 @@ from stallwatch.telemetry.recorder import Recorders
 from stallwatch.telemetry.spans import SpanRecorder
 from stallwatch.version import __version__
 
-__all__ = ["govern_differently", "govern_everywhere", "guard", "release_everywhere", "unguard"]
+__all__ = ["govern_differently", "govern_everywhere", "guard", "is_governed", "release_everywhere", "unguard"]
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The newest released schema whose ``gen_ai`` names are the ones emitted here."""
@@ -89,6 +89,12 @@ def guard(client: Client, *, policy: Policy | None = None) -> Client:
         wiring.clients[http] = Policy() if policy is None else policy
         _patches.install(wiring)
     return client
+
+
+def is_governed(client: Any) -> bool:
+    """Tell whether calls of ``client`` are governed."""
+    wiring = _patches.wiring
+    return wiring is not None and (wiring.everywhere or wiring.policy_of(client) is not None)
 
 
 def unguard(client: Client) -> Client:

@@ -8,17 +8,21 @@ Merging itself lives in ``resolution``.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stallwatch.core.words import Mode
 from stallwatch.durations import Duration, seconds
 
-__all__ = ["DEFAULT", "Deadlines", "Default", "Policy", "RetryPolicy", "Rule", "call_policies", "policy"]
+if TYPE_CHECKING:
+    from stallwatch.core.worst_case import WorstCase
+
+__all__ = ["DEFAULT", "Deadlines", "Default", "HedgePolicy", "Policy", "RetryPolicy", "Rule", "call_policies", "policy"]
 
 
 class Default(Enum):
@@ -72,6 +76,42 @@ class RetryPolicy:
             return
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
             raise ValueError(f"max_retries={value!r} is not allowed: give a whole number from 0 to 100")
+
+
+_PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HedgePolicy:
+    """When a router asks a second route beside the first.
+
+    ``delay``: how long the first may be without progress; a fixed time (seconds, timedelta, ``"800ms"``) or a
+    percentile of what this route took of late, as ``"p95"``. While too little is known for a percentile, nothing is
+    hedged. ``max_share``: at most that share of calls, above 0 up to 1. ``side_effects``: hedge also what leaves traces
+    on the server (stored responses, background runs, server-side tools), which then leaves them twice. Raises
+    ValueError naming field, value and range.
+    """
+
+    delay: Duration
+    max_share: float = 0.05
+    side_effects: bool = False
+
+    def __post_init__(self) -> None:
+        if self.percentile is None:
+            fixed = seconds("delay", self.delay)
+            if fixed is None:
+                raise ValueError(f"delay={self.delay!r} is not allowed: give a time above 0, or a percentile as 'p95'")
+            object.__setattr__(self, "delay", fixed)
+        share: object = self.max_share
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
+            raise ValueError(f"max_share={share!r} is not allowed: give a number above 0, at most 1")
+        _of_type("side_effects", self.side_effects, bool)
+
+    @property
+    def percentile(self) -> float | None:
+        """The percentile that the delay is learned from; None when it is fixed."""
+        match = _PERCENTILE.fullmatch(self.delay.strip()) if isinstance(self.delay, str) else None
+        return None if match is None else float(match[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +175,21 @@ class Policy:
         if retry:
             built = replace(built, retry=replace(built.retry, **retry))
         return built
+
+    def worst_case(
+        self, *, model: str | None = None, max_retries: int | None = None, stream: bool = True
+    ) -> WorstCase:
+        """Return the longest waits this policy lets a caller of ``model`` meet, its own pauses not counted.
+
+        What is left at ``DEFAULT`` is taken from the built-in; environment and rules are not asked. ``max_retries`` is
+        the client's own, which the policy's never exceeds; None leaves it to the policy. Raises ValueError when it is
+        negative.
+        """
+        # Later, because merging builds on this module.
+        from stallwatch.resolution import Layers, resolve
+
+        resolved = resolve(Layers(), model=model, base_url=None, calls=[self], stream=stream)
+        return resolved.worst_case(max_retries=max_retries)
 
 
 _DEADLINE_NAMES = {item.name for item in fields(Deadlines)}

@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 from stallwatch.core.phases import Limits
 from stallwatch.core.reasoning import asks_for_hidden_reasoning
 from stallwatch.core.words import Mode
+from stallwatch.core.worst_case import UNBOUNDED, WorstCase, worst_case
 from stallwatch.policy import DEFAULT, Deadlines, Gaps, Policy, RetryPolicy, Rule
 
 _T = TypeVar("_T", Policy, Deadlines, RetryPolicy)
@@ -71,6 +72,19 @@ class ResolvedPolicy:
                 if getattr(part, setting, DEFAULT) is not DEFAULT:
                     return name
         return BUILT_IN_NAME
+
+    def worst_case(self, *, max_retries: int | None = None) -> WorstCase:
+        """Return the longest waits the caller can meet, its own pauses not counted.
+
+        A mode that aborts nothing bounds none of them. ``max_retries`` is the client's own, which the policy's never
+        exceeds; None leaves it to the policy. Raises ValueError when it is negative.
+        """
+        if max_retries is not None and max_retries < 0:
+            raise ValueError(f"max_retries={max_retries!r} is not allowed: give the client's own, 0 or more")
+        if self.mode is not Mode.ENFORCE:
+            return UNBOUNDED
+        retries = self.max_retries if max_retries is None else min(self.max_retries, max_retries)
+        return worst_case(self.limits, retries)
 
 
 def resolve(

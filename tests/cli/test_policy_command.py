@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("rich")
 
 from stallwatch.cli.main import main
-from stallwatch.cli.policy import explain
+from stallwatch.cli.policy import bounds, explain
 from stallwatch.resolution import resolve
 from stallwatch.settings import load
 
@@ -74,3 +74,28 @@ def test_the_command_prints_it(
     assert "big-[model]" in text
     (line,) = [line for line in text.splitlines() if line.startswith("first_token")]
     assert line.split()[1:4] == ["500", "s", "rule:patient"]
+
+
+WORST = {
+    "as built in": ({}, ["960 s", "240 s", "3600 s"], "3 attempts"),
+    "no retries": ({"STALLWATCH_MAX_RETRIES": "0"}, ["240 s", "240 s", "3600 s"], "a single attempt"),
+    "no total": ({"STALLWATCH_TOTAL_TIMEOUT": "0"}, ["960 s", "240 s", "for ever"], "3 attempts"),
+    "observing": ({"STALLWATCH_MODE": "observe"}, ["for ever"] * 3, "3 attempts"),
+}
+
+
+@pytest.mark.parametrize(("environ", "waits", "tries"), WORST.values(), ids=WORST.keys())
+def test_it_says_how_long_a_caller_can_wait(environ: dict[str, str], waits: list[str], tries: str) -> None:
+    told = list(bounds(resolve(load(environ), model="gpt-4o", base_url=None)))
+    assert [bound.wait for bound in told] == waits
+    assert tries in told[0].meaning
+
+
+def test_the_command_prints_how_long_a_caller_can_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["policy", "--model", "o3"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "2040 s  until progress or an error, 3 attempts and the pauses between them" in lines
+    assert "3600 s  in all" in lines

@@ -40,8 +40,15 @@ class Recording:
         return path
 
 
+class Unscoped:
+    """A run that nobody can cancel."""
+
+    scope = None
+
+
 def bounded(inner: Any = None, *, governed: bool = True) -> BoundedConnects:
-    return BoundedConnects(library.SyncBackend() if inner is None else inner, lambda: governed)
+    run: Any = Unscoped() if governed else None
+    return BoundedConnects(library.SyncBackend() if inner is None else inner, lambda: run)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def _create(client: Any, model: str) -> Any:
 
 
 def _events(captured: Captured) -> list[Any]:
-    return [(event.name, dict(event.attributes or {})) for event in captured.span.events]
+    return [(event.name, dict(event.attributes or {})) for event in captured.events()]
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ with instrumented(idle=0.5, first_token=1.5, thinking=0.5) as captured, ThreadPo
     reading.wait(10)
     print(json.dumps("reading"), flush=True)
     told = {name: future.result() for name, future in told.items()}
-stalls = [e.attributes["stallwatch.stall.phase"] for span in captured.spans for e in span.events]
+stalls = [e.attributes["stallwatch.stall.phase"] for e in captured.events()]
 print(json.dumps({"told": told, "stalls": stalls}))
 """
 

@@ -204,7 +204,7 @@ def test_observing_reports_the_stall_and_touches_nothing(
     assert attributes["stallwatch.outcome"] == "truncated"
     assert attributes["stallwatch.stalled"] is False
     assert attributes["stallwatch.stall.phase"] == "idle"
-    (event,) = captured.span.events
+    (event,) = captured.events()
     assert event.name == "stallwatch.stall"
     assert event.attributes["stallwatch.stall.action"] == "observe"
     assert captured.total("stallwatch.stalls", stallwatch__stall__action="observe") == 1

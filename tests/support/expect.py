@@ -99,10 +99,12 @@ def stalled(
     assert stall.items() <= attributes.items()
     assert attributes["stallwatch.stalls"] == 1
     assert attributes["error.type"] == type(raised).__name__
-    assert attributes.get("stallwatch.retry.decision") == ("partial_output" if chunks else None)
+    assert attributes["stallwatch.retry.decision"] == _why_not_again(phase, chunks), attributes
+    assert attributes["stallwatch.retry.kind"] == "transport"
+    assert attributes["stallwatch.retry.transport_code"] == "ETIMEDOUT"
     if interrupt is not None:
         assert attributes["stallwatch.interrupt"] == interrupt
-    (event,) = [event for event in captured.span.events if event.name == "stallwatch.stall"]
+    (event,) = captured.events()
     assert dict(event.attributes or {}) == {**stall, "stallwatch.stall.action": "abort"}
 
     _streams(captured, "stalled" if stream else None)
@@ -122,6 +124,12 @@ def stalled(
     return attributes
 
 
+def _why_not_again(phase: str, chunks: int) -> str:
+    if chunks:
+        return "partial_output"
+    return "deadline" if phase == "total" else "retries_off"
+
+
 def ended(
     captured: Captured,
     outcome: str,
@@ -135,7 +143,7 @@ def ended(
     assert attributes.get("error.type") == error_type
     assert not [name for name in attributes if name.startswith("stallwatch.stall.")]
     assert "stallwatch.stalls" not in attributes
-    assert not captured.span.events
+    assert not captured.events()
     if chunks is not None:
         assert attributes["stallwatch.chunks"] == chunks
     assert captured.total("stallwatch.stalls") == 0

@@ -11,7 +11,7 @@ from stallwatch.policy import Deadlines
 from stallwatch.resolution import BUILT_IN_NAME, ResolvedPolicy, resolve
 from stallwatch.settings import load
 
-__all__ = ["Line", "add_parser", "explain", "run"]
+__all__ = ["Bound", "Line", "add_parser", "bounds", "explain", "run"]
 
 _ROOM_FOR_MEANINGS = 120
 _MEANINGS = {
@@ -51,6 +51,14 @@ class Line:
     decided_by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The longest a caller can wait for something."""
+
+    wait: str
+    meaning: str
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the resolved policy."""
     need("rich")
@@ -78,6 +86,9 @@ def run(options: argparse.Namespace) -> int:
         Text(options.model, style="bold").append(f" ({thinks}); on the span: {resolved.rule}\n", "not bold")
     )
     console.print(table)
+    console.print("\nThe longest a caller can wait, its own pauses not counted:")
+    for bound in bounds(resolved):
+        console.print(f"{bound.wait:>8}  {bound.meaning}")
     console.print(
         f"\nA span without any activity is ended after {resolved.backstop:g} s; that aborts nothing."
     )
@@ -102,6 +113,18 @@ def explain(resolved: ResolvedPolicy) -> Iterator[Line]:
     }
     for name, value in rest.items():
         yield Line(name=name, value=value, decided_by=_decided(resolved, name))
+
+
+def bounds(resolved: ResolvedPolicy) -> Iterator[Bound]:
+    """Yield how long a caller can be kept waiting at the very most."""
+    worst, retries = resolved.worst_case(), resolved.max_retries
+    tries = f"{retries + 1} attempts and the pauses between them" if retries else "a single attempt"
+    for wait, meaning in (
+        (worst.first_token, f"until progress or an error, {tries}"),
+        (worst.silence, "between two chunks with progress"),
+        (worst.total, "in all"),
+    ):
+        yield Bound(wait="for ever" if wait is None else f"{wait:g} s", meaning=meaning)
 
 
 def _limit(seconds: float | None) -> str:

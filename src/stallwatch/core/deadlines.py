@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stallwatch.core.words import Phase, Wire
 
-__all__ = ["EXTENDED_CAP", "WHOLE_ANSWER_WAIT", "Due", "Limits", "Stall", "Whole"]
+__all__ = ["EXTENDED_CAP", "WHOLE_ANSWER_WAIT", "Due", "Limits", "Stall", "Until", "Whole"]
 
 EXTENDED_CAP = 600.0
 """Seconds; the longest a keepalive extension may make a limit."""
@@ -41,6 +41,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Until:
+    """The instant up to which the scope around a call may last, and the total in seconds it comes from."""
+
+    at: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """The next deadline: the instant, and which limit it comes from."""
 
@@ -51,6 +59,8 @@ class Due:
     """``limit``, or what the keepalive extension makes of it."""
     silent_wire: bool = False
     """Whether it is the wire clock that runs out, so that no byte came since."""
+    scoped: bool = False
+    """Whether it is the total of the scope around the call, not of the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +74,8 @@ class Stall:
     waited: float
     silence: float = 0.0
     """Seconds of waiting since the last progress: more than ``waited`` on a wire that died late, less at a total."""
+    scoped: bool = False
+    """Whether it was the total of the scope around the call, not of the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

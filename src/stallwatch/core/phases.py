@@ -10,7 +10,8 @@ Rules
   a silent thinker, it is granted ``keepalive_factor`` times the limit, at most ``EXTENDED_CAP`` or the limit itself
   if that is longer.
 * In ``idle`` only the progress clock runs, without extension.
-* ``total`` belongs to the run: it counts the waiting of all attempts and of the pauses between them.
+* ``total`` belongs to the run: it counts the waiting of all attempts and of the pauses between them. ``until`` is the
+  instant up to which the scope around it (``stallwatch.Run``) may last, by the clock on the wall; the nearer one counts.
 * The end mark (``[DONE]``) or a finish reason for every choice ends all clocks but one: the answer is whole, and
   silence, even the total, then ends the stream quietly. Visible output after the last finish reason shows that this
   server's finish reasons end nothing, and the attempt is back in ``idle`` for good.
@@ -25,11 +26,13 @@ is longer than it was.
 
 from __future__ import annotations
 
+import math
+
 from stallwatch.core.chunks import HEARTBEAT, ChunkFacts
-from stallwatch.core.deadlines import EXTENDED_CAP, WHOLE_ANSWER_WAIT, Due, Limits, Stall, Whole
+from stallwatch.core.deadlines import EXTENDED_CAP, WHOLE_ANSWER_WAIT, Due, Limits, Stall, Until, Whole
 from stallwatch.core.words import Outcome, Phase, Wire
 
-__all__ = ["EXTENDED_CAP", "WHOLE_ANSWER_WAIT", "Due", "Limits", "Stall", "Tracker", "Whole"]
+__all__ = ["EXTENDED_CAP", "WHOLE_ANSWER_WAIT", "Due", "Limits", "Stall", "Tracker", "Until", "Whole"]
 
 # Python 3.11 takes ten times as long to find a member on its enum as to find a global.
 _FIRST_TOKEN, _THINKING, _IDLE, _DONE = Phase.FIRST_TOKEN, Phase.THINKING, Phase.IDLE, Phase.DONE
@@ -68,12 +71,14 @@ class Tracker:
         "outcome",
         "phase",
         "started",
+        "until",
     )
 
     def __init__(self, limits: Limits, now: float, choices: int = 1) -> None:
         self.limits = limits
         self.choices = max(choices, 1)
         self.started = self.last_activity = now
+        self.until: Until | None = None
         self.attempts = self.chunks = self.heartbeats = 0
         self.first_chunk_at: float | None = None
         self.first_token_at: float | None = None
@@ -94,6 +99,11 @@ class Tracker:
         self._progress_from = self._wire_from = now
         self._progress_charged = self._wire_charged = self._connect_after = 0.0
         self._bytes_since_progress = self._chunks_since_progress = self._reported = self._resumed = False
+
+    def follow(self, earlier: Tracker, now: float) -> None:
+        """This run goes on where ``earlier``, on another route, has ended or is being raced: total and start are its."""
+        self.started = earlier.started
+        self._total_charged = earlier.waited(now)
 
     # What happens before the body
 
@@ -240,14 +250,17 @@ class Tracker:
         if begun is None or self.outcome is not None:
             return None
         nearest = None if self._reported else self._due_of_phase()
-        total = self.limits.total
-        if total is None or self._total_reported:
+        if self._total_reported:
             return nearest
-        at = begun + total - self._total_charged
-        if nearest is not None and nearest.at <= at:
+        total, until = self.limits.total, self.until
+        at = math.inf if total is None else begun + total - self._total_charged
+        scoped = until is not None and until.at < at
+        if until is not None and scoped:
+            at, total = until.at, until.total
+        if total is None or (nearest is not None and nearest.at <= at):
             return nearest
         done = self.end_marked or self.phase is _DONE
-        return Due(at=at, phase=_DONE if done else Phase.TOTAL, limit=total, allowed=total)
+        return Due(at=at, phase=_DONE if done else Phase.TOTAL, limit=total, allowed=total, scoped=scoped)
 
     def _due_of_phase(self) -> Due | None:
         limits = self.limits
@@ -294,6 +307,7 @@ class Tracker:
             # No difference of two instants alone: rounding must not make it less than what was allowed.
             waited=due.allowed + (now - due.at),
             silence=silence,
+            scoped=due.scoped,
         )
 
     def _wire(self) -> Wire:

@@ -21,7 +21,9 @@ from __future__ import annotations
 import asyncio
 import math
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable
+from contextvars import Context
 from typing import Any, TypeVar
 
 import anyio
@@ -30,8 +32,10 @@ import anyio.lowlevel
 from stallwatch.core.judging import GRACE, Judge, Judgement
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Outcome, Phase
-from stallwatch.errors import StreamTimeoutError
-from stallwatch.runtime.inflight import ChunkReader, InFlight
+from stallwatch.errors import RunCancelledError, StreamTimeoutError
+from stallwatch.runtime import closing
+from stallwatch.runtime.attempt import ChunkReader
+from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import is_readable
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.timers import watch_of
@@ -127,6 +131,46 @@ class TaskWaiter:
                 # Ended outside its loop; the entry goes with the loop.
                 self.armed = None
 
+    def wake(self) -> None:
+        """End the wait for what has been recorded; from any thread. Where nobody waits, give the connection up."""
+        loop = None if self.loop is None else self.loop()
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake, loop, context=Context())
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        run, task = self._run, self.task
+        if run.ended or self._fired:
+            return
+        if task is None:
+            # The consumer is busy with something else, and will be told at its next step.
+            if run.source is not None:
+                closing.close_soon(loop, run.source)
+        elif task.cancelling() <= self._cancels:
+            self._fired = True
+            task.cancel()
+
+    @property
+    def fired(self) -> bool:
+        """Whether the waiting task has been cancelled from here."""
+        return self._fired
+
+    @property
+    def cancelled_by_user(self) -> bool:
+        """Whether somebody else has cancelled the waiting task too."""
+        task = self.task
+        return task is not None and task.cancelling() > self._cancels + self._fired
+
+    async def reclaim(self) -> bool:
+        """Take back our own cancel of the current task, which goes on; False when the user cancelled it too."""
+        task = self.task
+        if task is None or not self._fired or self.cancelled_by_user:
+            return False
+        self._fired = False
+        task.uncancel()
+        # Raises when an enclosing anyio scope, the user's, is cancelled.
+        await _let_an_outer_scope_win()
+        return True
+
     def _instant(self, at: float) -> float:
         return at + TRANSPORT_FIRST if self.before_headers else at
 
@@ -186,6 +230,9 @@ class TaskWaiter:
                 return cancel
             error = StopAsyncIteration() if isinstance(error, asyncio.CancelledError) else error
         elif isinstance(error, StopAsyncIteration) and not isinstance(run.pending, Stall):
+            if run.cancelled and not run.tracker.whole:
+                run.end(Outcome.CANCELLED)
+                return run.cancel_error()
             return error
         return settle(run, error) or Quiet()
 
@@ -193,14 +240,15 @@ class TaskWaiter:
 class AsyncGuard:
     """Iterates the SDK's events for ``run``; everything but the next step is the inner iterator's own."""
 
-    __slots__ = ("__weakref__", "_dead", "_inner", "_reader", "_run", "_waiter")
+    __slots__ = ("__weakref__", "_dead", "_held", "_inner", "_reader", "_run", "_waiter")
 
     def __init__(self, inner: AsyncIterator[Any], run: InFlight, reader: ChunkReader) -> None:
         self._inner = inner
         self._run = run
         self._reader = reader
         self._waiter = waiter_of(run)
-        self._dead: StreamTimeoutError | None = None
+        self._held: deque[Any] | None = None
+        self._dead: StreamTimeoutError | RunCancelledError | None = None
 
     def __aiter__(self) -> AsyncGuard:
         return self
@@ -215,10 +263,27 @@ class AsyncGuard:
             self._run.end_by_close(cancelled=False)
             self._waiter.stop()
 
+    async def read_ahead(self) -> None:
+        """Read up to the first progress, or the end, and hold what came for the caller; raises what a step raises."""
+        held: deque[Any] = deque()
+        tracker = self._run.tracker
+        try:
+            while tracker.first_token_at is None and not tracker.whole:
+                held.append(await self.__anext__())
+        except StopAsyncIteration:
+            pass
+        self._held = held
+
     async def __anext__(self) -> Any:
+        if self._held is not None:
+            if self._held:
+                return self._held.popleft()
+            self._held = None
         run = self._run
         if self._dead is not None:
             raise self._dead.again()
+        if run.cancelled and not run.ended:
+            await self._cancel()
         if run.ended or run.tracker.waiting:
             # Ended, or a second task reads: the SDK's own answer is right, and the first wait stays watched.
             return await self._inner.__anext__()
@@ -230,7 +295,7 @@ class AsyncGuard:
         except StopAsyncIteration:
             run.end_of_body()
             raise
-        except StreamTimeoutError as error:
+        except (StreamTimeoutError, RunCancelledError) as error:
             self._dead = error.again()
             raise
         finally:
@@ -238,6 +303,19 @@ class AsyncGuard:
                 self._waiter.stop()
         run.on_facts(run.facts_of(chunk, self._reader))
         return chunk
+
+
+    async def _cancel(self) -> None:
+        """The user cancelled while nobody waited: the connection is given up, and this step tells."""
+        run = self._run
+        error = run.cancel_error()
+        self._dead = error.again()
+        source = run.source
+        run.end(Outcome.CANCELLED)
+        self._waiter.stop()
+        if source is not None:
+            await source.aclose()
+        raise error
 
 
 def waiter_of(run: InFlight) -> TaskWaiter:

@@ -4,6 +4,9 @@ It sees every body byte, comments included, and every close, whichever path clos
 events (raw lines or bytes), it is also the guard: then each piece of the body is the unit of waiting. It must be an
 instance of the HTTP library's own stream base class, which that library checks; the base is found in the inner
 stream's ancestry, so that no HTTP library is ever imported here.
+
+As long as nothing has been handed on, a failed attempt can be followed by another under the same response: the request
+is sent again and the new body read in place of the old one, so that no object the user holds changes. See ``splicing``.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from stallwatch.core.chunks import VISIBLE, only_comments
 from stallwatch.runtime import async_guard, sweeper
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
+from stallwatch.runtime.splicing import AsyncSplice, Splice, SyncSplice
 
 __all__ = ["guarded_bytes"]
 
@@ -28,20 +32,15 @@ _CANCELS = (KeyboardInterrupt, SystemExit, asyncio.CancelledError)
 class _Proxy:
     """What both kinds of proxy share: they look like the stream they stand for."""
 
-    _inner: Any
     _run: InFlight
-
-    def __init__(self, inner: Any, run: InFlight, *, event_stream: bool) -> None:
-        self._inner = inner
-        self._run = run
-        self._event_stream = event_stream
+    _body: Splice
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self._body.inner, name)
 
     def _hand_on(self, data: bytes) -> None:
         """A reader of raw bytes gets ``data``, and waits no more; comments are bytes, but no chunk."""
-        if self._event_stream and only_comments(data):
+        if self._body.event_stream and only_comments(data):
             self._run.tracker.on_pause(monotonic())
         else:
             self._run.on_facts(VISIBLE)
@@ -62,25 +61,24 @@ class _Proxy:
 class SyncProxy(_Proxy):
     """The proxy of a synchronous byte stream."""
 
+    def __init__(self, inner: Any, run: InFlight, **options: Any) -> None:
+        self._run = run
+        self._body: SyncSplice = SyncSplice(inner, run, **options)
+
     def __iter__(self) -> Iterator[bytes]:
-        run = self._run
-        pieces = iter(self._inner)
+        run, body = self._run, self._body
         while True:
             if run.ended or run.tracker.waiting:
                 # A guard above waits; it tells how this ends.
-                piece = next(pieces, None)
+                piece = body.read()
                 if piece is None:
                     return
-                run.on_bytes(piece)
                 yield piece
                 continue
             run.waiter = threading.get_ident()
             run.wait()
             try:
-                data = next(pieces)
-            except StopIteration:
-                run.end_of_body()
-                return
+                data = body.read()
             except BaseException as error:
                 raised = settle(run, error)
                 if raised is error:
@@ -88,21 +86,27 @@ class SyncProxy(_Proxy):
                 if raised is None:
                     return
                 raise raised from cause_of(error)
-            run.on_bytes(data)
+            if data is None:
+                run.end_of_body()
+                return
             self._hand_on(data)
             yield data
 
     def close(self) -> None:
-        """Close the inner stream, then tell how the run ended if nobody else will."""
+        """Close the live body, then tell how the run ended if nobody else will."""
         run = self._run
         inside = run.tracker.waiting and run.waiter == threading.get_ident()
-        if inside and run.shadow is not None and run.shadow.reading:
+        if inside and (run.resending or (run.shadow is not None and run.shadow.reading)):
             # The reader cannot close while it is blocked in a read: this is a signal handler of the user's.
             inside = False
         if not inside:
-            self._run.closed = True
+            run.closed = True
+            if run.resending:
+                # The request is being sent again, and there is no body yet that could be closed. Not woken from here:
+                # this may be a signal handler in the very thread that waits.
+                sweeper.soon(run.wake)
         try:
-            self._inner.close()
+            self._body.close()
         finally:
             self._closed(inside=inside)
 
@@ -110,45 +114,47 @@ class SyncProxy(_Proxy):
 class AsyncProxy(_Proxy):
     """The proxy of an asynchronous byte stream."""
 
+    def __init__(self, inner: Any, run: InFlight, **options: Any) -> None:
+        self._run = run
+        self._body: AsyncSplice = AsyncSplice(inner, run, **options)
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        run = self._run
-        pieces = aiter(self._inner)
+        run, body = self._run, self._body
         try:
             guard = async_guard.waiter_of(run)
             while True:
                 if run.ended or run.tracker.waiting:
                     # A guard above waits; it tells how this ends.
-                    piece = await anext(pieces, None)
+                    piece = await body.read()
                     if piece is None:
                         return
-                    run.on_bytes(piece)
                     if run.tracker.end_marked:
                         guard.look_ahead()
                     yield piece
                     continue
                 run.wait()
                 try:
-                    data = await guard.watched(pieces.__anext__())
-                except StopAsyncIteration:
-                    run.end_of_body()
-                    return
+                    data = await guard.watched(body.read())
                 except async_guard.Quiet:
                     return
-                run.on_bytes(data)
+                if data is None:
+                    run.end_of_body()
+                    return
                 self._hand_on(data)
                 yield data
         finally:
-            close = getattr(pieces, "aclose", None)
-            if close is not None:
-                await close()
+            await body.leave()
 
     async def aclose(self) -> None:
-        """Close the inner stream, then tell how the run ended if nobody else will."""
-        inside = self._run.tracker.waiting and async_guard.is_waiting_here(self._run)
+        """Close the live body, then tell how the run ended if nobody else will."""
+        run = self._run
+        inside = run.tracker.waiting and async_guard.is_waiting_here(run)
         if not inside:
-            self._run.closed = True
+            run.closed = True
+            if run.resending:
+                sweeper.soon(run.wake)
         try:
-            await self._inner.aclose()
+            await self._body.close()
         finally:
             self._closed(inside=inside)
 
@@ -156,8 +162,11 @@ class AsyncProxy(_Proxy):
 _KINDS: dict[type, type] = {}
 
 
-def guarded_bytes(inner: Any, run: InFlight, *, event_stream: bool) -> Any:
-    """Return a proxy of ``inner`` that is of the same stream family, or None when the family is unknown."""
+def guarded_bytes(inner: Any, run: InFlight, **options: Any) -> Any:
+    """Return a proxy of ``inner`` that is of the same stream family, or None when the family is unknown.
+
+    ``options`` are those of ``Splice``.
+    """
     kind = type(inner)
     made = _KINDS.get(kind)
     if made is None:
@@ -168,4 +177,4 @@ def guarded_bytes(inner: Any, run: InFlight, *, event_stream: bool) -> Any:
                 break
         else:
             return None
-    return made(inner, run, event_stream=event_stream)
+    return made(inner, run, **options)

@@ -4,7 +4,8 @@ The library's connect timeout counts anew for each address a name has, and does 
 all: three dead addresses take three times the limit, a dead resolver takes as long as it likes. So the pool's network
 backend is stood in for by one that resolves in a short-lived thread (a resolver cannot be interrupted; it is left to
 finish) and connects address by address with what is left. It acts only for calls that are governed; for others, and
-for what it does not know, it is the backend it stands for. So it is where no thread can be started, at the exit of the
+for what it does not know, it is the backend it stands for. A connect of a run that may be cancelled happens in a thread as a
+whole, because on most systems nothing else wakes it. So it is where no thread can be started, at the exit of the
 interpreter for one. Asynchronous connects need none of this: their library bounds the whole.
 
 The backend is a private attribute of the pool. Where it is missing, connect is bounded per address, without
@@ -19,9 +20,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from stallwatch.clock import monotonic
+
+if TYPE_CHECKING:
+    from stallwatch.runtime.inflight import InFlight
 
 __all__ = ["BoundedConnects"]
 
@@ -29,19 +34,19 @@ _FLOOR = 0.001
 
 
 class BoundedConnects:
-    """Stands in for ``inner``; ``governed`` tells whether the connect under way is of a governed call."""
+    """Stands in for ``inner``; ``governing`` returns the run whose connect is under way, None for others."""
 
-    def __init__(self, inner: Any, governed: Callable[[], bool]) -> None:
+    def __init__(self, inner: Any, governing: Callable[[], InFlight | None]) -> None:
         self._inner = inner
-        self._governed = governed
+        self._governing = governing
 
     @classmethod
-    def install(cls, pool: Any, governed: Callable[[], bool]) -> None:
+    def install(cls, pool: Any, governing: Callable[[], InFlight | None]) -> None:
         """Put a stand-in into ``pool``, once."""
         backend = getattr(pool, "_network_backend", None)
         if backend is None or isinstance(backend, cls) or not hasattr(backend, "connect_tcp"):
             return
-        pool._network_backend = cls(backend, governed)
+        pool._network_backend = cls(backend, governing)
         _pools.add(pool)
 
     @classmethod
@@ -58,7 +63,15 @@ class BoundedConnects:
 
     def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> Any:
         """Connect within ``timeout`` seconds in all; raises the library's own errors."""
-        if timeout is None or _is_address(host) or not self._governed():
+        run = self._governing()
+        if run is None:
+            return self._inner.connect_tcp(host, port, timeout=timeout, **options)
+        connect = partial(self._connect, host, port, timeout, options)
+        # Only a run that is in a scope can be cancelled, and only then is a thread worth its price.
+        return connect() if run.scope is None else self._breakable(run, connect)
+
+    def _connect(self, host: str, port: int, timeout: float | None, options: dict[str, Any]) -> Any:
+        if timeout is None or _is_address(host):
             return self._inner.connect_tcp(host, port, timeout=timeout, **options)
         until = monotonic() + timeout
         addresses = self._resolve(host, port, timeout)
@@ -75,6 +88,23 @@ class BoundedConnects:
             raise self._timed_out() if until <= monotonic() or failure is None else failure
         # Not resolved: the library's own attempt does it, or raises the error it has always raised.
         return self._inner.connect_tcp(host, port, timeout=max(until - monotonic(), _FLOOR), **options)
+
+    def _breakable(self, run: InFlight, connect: Callable[[], Any]) -> Any:
+        """Connect in a thread of its own, which is left to itself when the run is cancelled meanwhile."""
+        attempt = _Connect(connect)
+        run.woken = attempt.over
+        try:
+            if not run.over:
+                try:
+                    threading.Thread(target=attempt.run, name="stallwatch-connect", daemon=True).start()
+                except RuntimeError:
+                    return connect()
+                attempt.over.wait()
+        finally:
+            run.woken = None
+        if attempt.abandon():
+            raise self._timed_out()
+        return attempt.result()
 
     def _resolve(self, host: str, port: int, timeout: float) -> list[str]:
         """Return the addresses of ``host``; none when it cannot be resolved, or not in a thread."""
@@ -104,6 +134,41 @@ class BoundedConnects:
         kind = getattr(library, "ConnectTimeout", TimeoutError)
         error: Exception = kind("timed out")
         return error
+
+
+class _Connect:
+    """A connect under way in another thread; ``over`` is set when it is done, or nobody wants it any more."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._stream: Any = None
+        self._error: BaseException | None = None
+        self._done = self._abandoned = False
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._stream = self._connect()
+        except BaseException as error:
+            self._error = error
+        with self._lock:
+            self._done = True
+            unwanted = self._abandoned
+        self.over.set()
+        if unwanted and self._stream is not None:
+            self._stream.close()
+
+    def abandon(self) -> bool:
+        """Stop wanting it; False when it is done already."""
+        with self._lock:
+            self._abandoned = not self._done
+            return self._abandoned
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._stream
 
 
 _pools: weakref.WeakSet[Any] = weakref.WeakSet()

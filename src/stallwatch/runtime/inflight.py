@@ -9,20 +9,30 @@ recorded, never by its class.
 from __future__ import annotations
 
 import math
+import socket
 from array import array
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts, only_comments
 from stallwatch.core.phases import Due, Stall, Tracker, Whole
-from stallwatch.core.words import Mode, Outcome, Phase, StallAction
-from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError, TotalTimeoutError
+from stallwatch.core.words import AttemptRole, Mode, Outcome, Phase, RaceResult, RetryDecision, StallAction
+from stallwatch.errors import (
+    RunCancelledError,
+    StreamInactivityTimeoutError,
+    StreamTimeoutError,
+    TotalTimeoutError,
+)
 from stallwatch.resolution import ResolvedPolicy
-from stallwatch.runtime import registry
-from stallwatch.runtime.failures import describe
+from stallwatch.run import Run, current
+from stallwatch.runtime import registry, retrying, waking
+from stallwatch.runtime.attempt import Attempt, ChunkReader, Following, Leg, Retries
+from stallwatch.runtime.failures import describe, failure_of
+from stallwatch.runtime.routes import Proposal
 from stallwatch.telemetry.recorder import Call, Recorders, ResponseView
 
-__all__ = ["FLUSH_EVERY", "ChunkReader", "InFlight"]
+__all__ = ["FLUSH_EVERY", "InFlight"]
 
 FLUSH_EVERY = 128
 """Gaps kept before they are recorded in one go, always ahead of a wait and never between a chunk and its reader."""
@@ -34,52 +44,49 @@ _TAIL = 32
 """Bytes remembered to find that mark in."""
 
 
-class ChunkReader(Protocol):
-    """Reads the SDK's chunk objects; the response as learned so far is its other face."""
-
-    @property
-    def response(self) -> ResponseView:
-        """What was learned from the response so far."""
-        ...
-
-    def facts(self, chunk: Any) -> ChunkFacts:
-        """Return what a chunk means."""
-        ...
-
-    @property
-    def has_end_mark(self) -> bool:
-        """Whether the protocol read so far marks its end, so that a body without the mark was cut."""
-        ...
-
-    def failure(self) -> str | None:
-        """Return the error code the response itself reported, if it says that it failed."""
-        ...
-
-
 class InFlight:
-    """The state of one run, from the user's call to its end."""
+    """The state of one run, from the user's call to its end; of a call with several routes, the state on one."""
 
     __slots__ = (
         "__weakref__",
         "_gaps",
+        "answerless",
+        "attempt",
         "backstopped",
+        "break_off",
         "call",
         "closed",
+        "decided",
+        "delivered",
+        "ended_at",
         "error_text",
         "error_type",
+        "failed",
+        "following",
         "forgotten",
+        "handshake",
         "headers_in",
+        "held",
         "interrupt",
+        "leg",
         "orphaned",
         "owners",
         "pending",
         "policy",
+        "proposal",
+        "race",
         "read_timeout",
         "reader",
         "received",
         "recorders",
+        "refusal",
         "request",
         "request_id",
+        "resending",
+        "retries",
+        "retries_wanted",
+        "role",
+        "scope",
         "shadow",
         "source",
         "stall",
@@ -89,14 +96,42 @@ class InFlight:
         "trace",
         "tracker",
         "waiter",
+        "woken",
     )
 
-    def __init__(self, call: Call, policy: ResolvedPolicy, recorders: Recorders, choices: int = 1) -> None:
+    def __init__(
+        self,
+        call: Call,
+        policy: ResolvedPolicy,
+        recorders: Recorders,
+        choices: int = 1,
+        leg: Leg | None = None,
+    ) -> None:
         self.call = call
         self.policy = policy
         self.recorders = recorders
-        self.tracker = Tracker(policy.limits, monotonic(), choices)
+        now = monotonic()
+        self.tracker = Tracker(policy.limits, now, choices)
         self.trace: Any = None
+        self.scope: Run | None = current()
+        self.attempt: Attempt | None = None
+        self.leg: Leg | None = None
+        self.race: RaceResult | None = None
+        self.failed: Attempt | None = None
+        self.decided: Following | None = None
+        self.following: Following | None = None
+        self.role = AttemptRole.FIRST
+        self.retries = Retries()
+        self.retries_wanted: int | None = None
+        self.proposal: Proposal | None = None
+        self.refusal: tuple[RetryDecision, float] | None = None
+        self.delivered = False
+        self.resending = False
+        self.held = False
+        self.ended_at = 0.0
+        self.break_off: Callable[[], object] | None = None
+        self.handshake: tuple[socket.socket, Callable[[], object] | None] | None = None
+        self.woken: threading.Event | None = None
         self.stall: Stall | None = None
         self.stalls = 0
         self.pending: Stall | Whole | None = None
@@ -104,6 +139,7 @@ class InFlight:
         self.error_text: str | None = None
         self.status_code: int | None = None
         self.request_id: str | None = None
+        self.answerless: str | None = None
         self.interrupt = "none"
         self.backstopped = False
         self.forgotten = False
@@ -120,14 +156,47 @@ class InFlight:
         self.source: Any = None
         self.waiter: Any = None
         self._gaps: array[float] | None = None
-        recorders.start(self)
-        if call.stream:
+        if leg is None:
+            recorders.start(self)
+        else:
+            self._continue(leg, now)
+        if self.scope is not None:
+            self.scope.join(self)
+            self.tracker.until = self.scope.until
+        if call.stream or self.scope is not None:
             registry.add(self)
+
+    def _continue(self, leg: Leg, now: float) -> None:
+        """This is one of several routes of a call: they share its span, its start and its total."""
+        self.leg, self.held, self.role = leg, True, leg.role
+        self.retries_wanted = leg.retries
+        earlier = leg.earlier
+        if earlier is None:
+            self.recorders.start(self)
+            return
+        self.trace = earlier.trace
+        self.stalls, self.stall, self.following = earlier.stalls, earlier.stall, earlier.following
+        self.tracker.follow(earlier.tracker, now)
 
     @property
     def response(self) -> ResponseView | None:
         """What was learned from the response so far."""
         return None if self.reader is None else self.reader.response
+
+    @property
+    def scope_name(self) -> str | None:
+        """The name of the ``Run`` this is in."""
+        return None if self.scope is None else self.scope.title
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """The reason the user gave for cancelling."""
+        return None if self.scope is None else self.scope.reason
+
+    @property
+    def attempts(self) -> int:
+        """Attempts so far, those on other routes included."""
+        return self.tracker.attempts if self.leg is None else self.leg.journey.attempts
 
     @property
     def ended(self) -> bool:
@@ -214,17 +283,38 @@ class InFlight:
             self.tracker.on_survived()
 
     def on_back_off(self) -> None:
-        """The attempt failed and the SDK will try again: its record is closed, and only the total runs on."""
-        now = monotonic()
-        outcome = Outcome.STALLED if isinstance(self.pending, Stall) else Outcome.FAILED
-        self.recorders.attempt(self, now - self.tracker.attempt_started, outcome.value)
+        """The attempt has failed and another will follow: only the total runs on."""
         self.pending = None
-        self.tracker.on_back_off(now)
+        self.tracker.on_back_off(monotonic())
 
     def total_left(self) -> float | None:
-        """Return the seconds of waiting left to the run, or None when its total is off."""
-        total = self.policy.limits.total
-        return None if total is None else max(total - self.tracker.waited(monotonic()), 0.0)
+        """Return the seconds of waiting left to the run, or None when neither it nor its scope has a total."""
+        now, limits, until = monotonic(), self.policy.limits, self.tracker.until
+        left = None if limits.total is None else max(limits.total - self.tracker.waited(now), 0.0)
+        if until is None:
+            return left
+        scoped = max(until.at - now, 0.0)
+        return scoped if left is None else min(left, scoped)
+
+    # Cancelling
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the user has cancelled the scope this run is in."""
+        return self.scope is not None and self.scope.cancelled
+
+    @property
+    def over(self) -> bool:
+        """Whether no further attempt may be started: cancelled, or closed by the user."""
+        return self.closed or self.cancelled
+
+    def cancel_error(self) -> RunCancelledError:
+        """Return the error that tells of the cancel."""
+        return RunCancelledError(self.cancel_reason or "cancelled")
+
+    def wake(self) -> None:
+        """Wake whoever waits, for what has been recorded before; see ``waking``."""
+        waking.wake(self)
 
     def timeout_error(self, stall: Stall) -> StreamTimeoutError:
         """Return the error that tells of ``stall``."""
@@ -239,8 +329,8 @@ class InFlight:
             wire=stall.wire,
             chunks_received=tracker.chunks,
             stream_lifetime=monotonic() - tracker.attempt_started,
-            attempt=max(tracker.attempts, 1),
-            set_by=self.policy.decided_by(stall.phase),
+            attempt=max(self.attempts, 1),
+            set_by="run" if stall.scoped else self.policy.decided_by(stall.phase),
         )
 
     # Ends
@@ -253,18 +343,31 @@ class InFlight:
         if not self.tracker.finish(outcome, now):
             return False
         registry.discard(self)
+        if self.scope is not None:
+            self.scope.leave(self)
         if error is not None and outcome in (Outcome.FAILED, Outcome.STALLED):
             self.error_type, self.error_text, self.status_code = describe(error, self.status_code)
-        elif outcome is Outcome.TRUNCATED:
+            self.request_id = self.request_id or failure_of(error).request_id
+        elif outcome is Outcome.TRUNCATED and self.error_type is None:
             self.error_type, self.error_text = "truncated", "the body ended without a finish reason"
         self.flush_gaps()
-        tracker = self.tracker
-        self.recorders.attempt(self, now - tracker.attempt_started, outcome.value)
-        self.recorders.end(self, now)
+        retrying.close_attempt(self, outcome, error, now)
+        retrying.give_back(self)
+        self.ended_at = now
+        if not self.held:
+            self.recorders.end(self, now)
+        if self.handshake is not None:
+            self.handshake[0].close()
         # What points back here goes, so that a finished run needs no collection to be freed.
         self.owners = ()
-        self.waiter = self.source = self.request = None
+        self.waiter = self.source = self.request = self.break_off = self.handshake = None
         return True
+
+    def release(self) -> None:
+        """This route's run is the one that counts: from here on, or since it ended, it tells the end of the whole."""
+        self.held = False
+        if self.ended:
+            self.recorders.end(self, self.ended_at)
 
     def end_of_body(self) -> None:
         """The body was read to its end: completed, truncated, or failed by the response's own word."""
@@ -273,7 +376,10 @@ class InFlight:
             return
         reader = self.reader
         code = None if reader is None else reader.failure()
-        if code is not None:
+        if self.answerless is not None:
+            self.error_type, self.error_text = self.answerless, "the body held no event at all"
+            self.end(Outcome.TRUNCATED)
+        elif code is not None:
             self.error_type, self.error_text = code, "the response reported a failure"
             self.end(Outcome.FAILED)
         elif reader is None or self.tracker.whole or not reader.has_end_mark:
@@ -286,14 +392,15 @@ class InFlight:
         if self.tracker.whole:
             self.end_of_body()
         else:
-            self.end(Outcome.CANCELLED if cancelled else Outcome.CLOSED_EARLY)
+            self.end(Outcome.CANCELLED if cancelled or self.cancelled else Outcome.CLOSED_EARLY)
 
     def end_by_sweep(self) -> None:
         """Nobody holds the response any more: the run ended when it was last active."""
         if self.tracker.whole:
             self.end(Outcome.COMPLETED, at=self.tracker.last_activity)
         else:
-            self.end(Outcome.ABANDONED, at=self.tracker.last_activity)
+            outcome = Outcome.CANCELLED if self.cancelled else Outcome.ABANDONED
+            self.end(outcome, at=self.tracker.last_activity)
 
     def end_span_if_silent(self, now: float) -> float:
         """End the span when nothing has happened for the backstop's time, and return the seconds until that is due.

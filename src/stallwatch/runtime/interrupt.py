@@ -26,7 +26,7 @@ from stallwatch.core.judging import GRACE, Judge, Judgement
 from stallwatch.core.phases import Stall
 from stallwatch.runtime.inflight import InFlight
 
-__all__ = ["BoundedReads", "is_readable"]
+__all__ = ["BoundedReads", "is_readable", "shut_down"]
 
 _FLOOR = 0.001
 """Seconds; zero would make the socket non-blocking."""
@@ -87,6 +87,15 @@ class BoundedReads:
             if attributes.get(name) == ours:
                 del attributes[name]
 
+    def wake(self) -> bool:
+        """Wake the reader, for what was recorded before; False when nobody reads. The reader closes, as ever."""
+        with self._lock:
+            if not self._reading or self._closed:
+                return False
+            if not self._run.forgotten:
+                shut_down(_socket_of(self._stream))
+            return True
+
     def forget(self) -> None:
         """This is a forked child: hold nobody's lock and never shut the parent's socket down."""
         self._lock = threading.RLock()
@@ -113,7 +122,7 @@ class BoundedReads:
                 self._closing = True
                 wake = not self._run.forgotten
                 if wake:
-                    _shut_down(_socket_of(self._stream))
+                    shut_down(_socket_of(self._stream))
                 return
             if self._closed:
                 return
@@ -123,7 +132,7 @@ class BoundedReads:
     def _bounded(self, max_bytes: int, timeout: float | None) -> bytes:
         grant = 0.0
         while True:
-            if isinstance(self._run.pending, Stall):
+            if isinstance(self._run.pending, Stall) or self._run.cancelled:
                 # What was recorded stands, also for a transport that sends the request again by itself.
                 raise self._timed_out()
             due = self._run.due()
@@ -182,7 +191,8 @@ def _socket_of(stream: Any) -> Any:
     return stream.get_extra_info("socket")
 
 
-def _shut_down(sock: socket.socket) -> None:
+def shut_down(sock: socket.socket) -> None:
+    """Wake whoever is blocked on ``sock``, and let the server see the end; its owner closes it."""
     try:
         # The plain method also for TLS: SSLSocket's own would speak the protocol, and block.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stallwatch.core.phases import Stall, Whole
 from stallwatch.core.words import Outcome
-from stallwatch.errors import StreamTimeoutError
+from stallwatch.errors import RunCancelledError, StreamTimeoutError
 from stallwatch.runtime.inflight import InFlight
 
 __all__ = ["cause_of", "settle"]
@@ -25,6 +25,10 @@ def settle(run: InFlight, error: BaseException) -> BaseException | None:
         # KeyboardInterrupt, SystemExit, a task cancel of any kind: the user's, and it wins over any record.
         run.end(Outcome.CANCELLED)
         return error
+    if run.cancelled and not run.closed:
+        # Whatever surfaced, a stall of the same moment included, came of the cancel or came too late.
+        run.end(Outcome.CANCELLED)
+        return error if isinstance(error, RunCancelledError) else run.cancel_error()
     if isinstance(pending, Whole):
         run.end_of_body()
         return None

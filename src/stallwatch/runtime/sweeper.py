@@ -1,8 +1,10 @@
-"""The one helper thread: it ends what nobody ends.
+"""The one helper thread: it ends what nobody ends, and wakes whom a cancel is for.
 
 * *Orphans.* Finalisers may run in any thread and inside any code, a lock of the telemetry SDK included, so they only
   put the run on the inbox (``SimpleQueue.put`` is safe there). The sweep closes what was left open and ends the span
   with the time of last activity.
+* *Cancels.* A user's cancel may come from a signal handler, where no lock may be taken, and from any thread, where no
+  event loop may be touched. So it only leaves word here, and the thread does the waking.
 * *Backstop.* A span without any activity for the backstop's time is ended; nothing is aborted, and if the stream ends
   later the metrics still tell the truth.
 
@@ -12,26 +14,31 @@ forgotten by a forked child. Nothing on a hot path waits for it.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from stallwatch.clock import monotonic
 from stallwatch.runtime import registry
 
-__all__ = ["ensure_running", "orphan"]
+__all__ = ["ensure_running", "orphan", "soon"]
+
+log = logging.getLogger("stallwatch")
 
 LINGER = 1.0
 _LONGEST_SLEEP = 1.0
 """Seconds; nobody wakes the thread when the last stream ends, so this is also how late it may notice."""
 
 Closer = Callable[[], object]
+Job = Callable[[], object]
 
 
 class _Sweeper:
     def __init__(self) -> None:
-        self.inbox: queue.SimpleQueue[tuple[registry.OpenRun, Closer | None] | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -53,13 +60,13 @@ class _Sweeper:
         sleep = 0.0
         while True:
             try:
-                item = self.inbox.get(timeout=sleep)
+                job: Job | None = self.inbox.get(timeout=sleep)
             except queue.Empty:
-                item = None
-            if item is not None:
-                _sweep(*item)
+                job = None
+            if job is not None:
+                _do(job)
                 # Not held through the next sleep: what it closed is to be freed now.
-                item = None
+                job = None
             now = monotonic()
             waits = [run.end_span_if_silent(now) for run in registry.live()]
             sleep = min(max(min(waits, default=LINGER / 4), 0.01), _LONGEST_SLEEP)
@@ -78,6 +85,14 @@ class _Sweeper:
                 self._thread = here
                 return False
             return True
+
+
+def _do(job: Job) -> None:
+    try:
+        job()
+    except Exception as error:
+        # One that fails must not take the thread, and with it all others, along.
+        log.warning("stallwatch: a clean-up failed: %s", type(error).__name__, exc_info=error)
 
 
 def _sweep(run: registry.OpenRun, close: Closer | None) -> None:
@@ -100,7 +115,12 @@ def ensure_running() -> None:
 
 def orphan(run: registry.OpenRun, close: Closer | None) -> None:
     """Hand over a run nobody holds any more; ``close`` releases its connection. Safe in finalisers."""
-    _state["sweeper"].inbox.put((run, close))
+    soon(partial(_sweep, run, close))
+
+
+def soon(job: Job) -> None:
+    """Have ``job`` done by the thread, which must be running for a call of its own; safe in signal handlers."""
+    _state["sweeper"].inbox.put(job)
 
 
 def _forget() -> None:

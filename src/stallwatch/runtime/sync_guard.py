@@ -8,12 +8,15 @@ step raises the error again, so that a stalled stream never looks finished.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from stallwatch.core.phases import Stall
-from stallwatch.errors import StreamTimeoutError
-from stallwatch.runtime.inflight import ChunkReader, InFlight
+from stallwatch.core.words import Outcome
+from stallwatch.errors import RunCancelledError, StreamTimeoutError
+from stallwatch.runtime.attempt import ChunkReader
+from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 
 __all__ = ["SyncGuard"]
@@ -22,13 +25,14 @@ __all__ = ["SyncGuard"]
 class SyncGuard:
     """Iterates the SDK's events for ``run``; everything but ``next`` is the inner iterator's own."""
 
-    __slots__ = ("__weakref__", "_dead", "_inner", "_reader", "_run")
+    __slots__ = ("__weakref__", "_dead", "_held", "_inner", "_reader", "_run")
 
     def __init__(self, inner: Iterator[Any], run: InFlight, reader: ChunkReader) -> None:
         self._inner = inner
         self._run = run
         self._reader = reader
-        self._dead: StreamTimeoutError | None = None
+        self._held: deque[Any] | None = None
+        self._dead: StreamTimeoutError | RunCancelledError | None = None
 
     def __iter__(self) -> SyncGuard:
         return self
@@ -42,10 +46,27 @@ class SyncGuard:
         if not self._run.ended:
             self._run.end_by_close(cancelled=False)
 
+    def read_ahead(self) -> None:
+        """Read up to the first progress, or the end, and hold what came for the caller; raises what ``next`` raises."""
+        held: deque[Any] = deque()
+        tracker = self._run.tracker
+        try:
+            while tracker.first_token_at is None and not tracker.whole:
+                held.append(next(self))
+        except StopIteration:
+            pass
+        self._held = held
+
     def __next__(self) -> Any:
+        if self._held is not None:
+            if self._held:
+                return self._held.popleft()
+            self._held = None
         run = self._run
         if self._dead is not None:
             raise self._dead.again()
+        if run.cancelled and not run.ended:
+            self._cancel()
         if run.ended or run.tracker.waiting:
             # Ended, or a second thread reads: the SDK's own answer is right, and the first wait stays watched.
             return next(self._inner)
@@ -54,7 +75,7 @@ class SyncGuard:
         try:
             chunk = next(self._inner)
         except StopIteration as end:
-            if isinstance(run.pending, Stall):
+            if isinstance(run.pending, Stall) or (run.cancelled and not run.tracker.whole):
                 # A close-delimited body ends cleanly when its socket is shut down.
                 self._raise(end)
             run.end_of_body()
@@ -72,6 +93,17 @@ class SyncGuard:
             raise StopIteration from None
         if raised is error:
             return
-        if isinstance(raised, StreamTimeoutError):
+        if isinstance(raised, (StreamTimeoutError, RunCancelledError)):
             self._dead = raised.again()
         raise raised from cause_of(error)
+
+    def _cancel(self) -> None:
+        """The user cancelled while nobody waited: the connection is given up, and this step tells."""
+        run = self._run
+        error = run.cancel_error()
+        self._dead = error.again()
+        source = run.source
+        run.end(Outcome.CANCELLED)
+        if source is not None:
+            source.close()
+        raise error

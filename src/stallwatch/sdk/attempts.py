@@ -12,21 +12,23 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode
+from stallwatch.runtime import retrying
 from stallwatch.runtime.async_guard import TaskWaiter
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
+from stallwatch.sdk import breaking
+from stallwatch.sdk.breaking import EXTENSION
 from stallwatch.sdk.current import current_run
 
 __all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "restore_read_timeout", "run_of"]
-
-EXTENSION = "stallwatch"
 
 _FLOOR = 0.001
 """Seconds; the least a timeout is set to."""
@@ -46,6 +48,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     """Mark ``request`` as the next attempt of ``run`` and bound it."""
     now = monotonic()
     run.tracker.on_attempt(now)
+    retrying.open_attempt(run)
     run.pending = None
     run.headers_in = False
     run.request = request
@@ -56,6 +59,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     if run.policy.mode is Mode.ENFORCE:
         _tighten(run, extensions.get("timeout"), now, multiplexed=_multiplexes(client))
     if not is_async:
+        run.break_off = partial(breaking.break_off, weakref.ref(client), request)
         _bound_connects(client, request)
     theirs = extensions.get("trace")
     extensions["trace"] = _async_trace(run, client, theirs) if is_async else _sync_trace(run, client, theirs)
@@ -83,12 +87,13 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
 def _bound_connects(client: Any, request: Any) -> None:
     pool = getattr(client._client._transport_for_url(request.url), "_pool", None)
     if pool is not None:
-        BoundedConnects.install(pool, _governed)
+        BoundedConnects.install(pool, _governing)
 
 
-def _governed() -> bool:
+def _governing() -> InFlight | None:
+    """Return the run that connects now, if its connects are to be bounded or may be broken off."""
     run = current_run()
-    return run is not None and run.policy.mode is Mode.ENFORCE
+    return run if run is not None and (run.policy.mode is Mode.ENFORCE or run.scope is not None) else None
 
 
 def _smaller(one: float | None, other: float | None) -> float | None:
@@ -173,8 +178,10 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
     def trace(name: str, info: dict[str, Any]) -> None:
         try:
             _on_event(run, name, info)
+            if run.scope is not None:
+                breaking.watch_handshake(run, name, info)
             if name == "http11.receive_response_headers.started":
-                BoundedReads.install(_stream_of(owner(), run.request), run)
+                BoundedReads.install(breaking.stream_of(owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None and run.shadow.release():
                 run.shadow = None
         except Exception:
@@ -192,7 +199,7 @@ def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) 
         try:
             _on_event(run, name, info)
             if name == "http11.receive_response_headers.started" and run.policy.mode is Mode.ENFORCE:
-                PatientReads.install(_stream_of(owner(), run.request), run)
+                PatientReads.install(breaking.stream_of(owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None:
                 run.shadow.remove()
                 run.shadow = None
@@ -202,19 +209,3 @@ def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) 
             await theirs(name, info)
 
     return trace
-
-
-def _stream_of(client: Any, request: Any) -> Any:
-    """Return the network stream that serves ``request``, found by its identity in the pool; None when it is not there.
-
-    Private names, hence only an improvement: it bounds headers and unstreamed bodies that drip.
-    """
-    http = client._client
-    pool = http._transport_for_url(request.url)._pool
-    for entry in list(pool._requests):
-        if entry.request.extensions.get(EXTENSION) is request.extensions.get(EXTENSION):
-            connection = entry.connection
-            while getattr(connection, "_connection", None) is not None:
-                connection = connection._connection
-            return getattr(connection, "_network_stream", None)
-    return None

@@ -17,7 +17,7 @@ from stallwatch.clock import monotonic
 from stallwatch.core.words import Mode
 from stallwatch.policy import call_policies
 from stallwatch.resolution import resolve
-from stallwatch.runtime import registry, sweeper
+from stallwatch.runtime import closing, registry, sweeper
 from stallwatch.runtime.async_guard import AsyncGuard, TaskWaiter, waiter_of
 from stallwatch.runtime.bytestream import guarded_bytes
 from stallwatch.runtime.inflight import InFlight
@@ -26,12 +26,13 @@ from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout, run_of
 from stallwatch.sdk.chunks import Reader, read_whole
-from stallwatch.sdk.current import executing
+from stallwatch.sdk.current import executing, place
+from stallwatch.sdk.resending import Resend
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
 from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
 
-__all__ = ["attach_bytes", "attach_events", "call_async", "call_sync", "open_run"]
+__all__ = ["attach_again", "attach_bytes", "attach_events", "call_async", "call_sync", "open_run"]
 
 
 def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFlight | None:
@@ -51,7 +52,12 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     )
     if policy.mode is Mode.OFF:
         return None
-    run = InFlight(call, policy, wiring.recorders, choices_of(options))
+    where = place()
+    run = InFlight(
+        call, policy, wiring.recorders, choices_of(options), None if where is None else where.leg
+    )
+    if where is not None:
+        where.run = run
     if stream:
         sweeper.ensure_running()
     return run
@@ -123,24 +129,45 @@ def _read_result(result: Any) -> Reader | None:
         return None
 
 
-def attach_bytes(response: Any) -> None:
+def attach_bytes(response: Any, client: Any, options: Any) -> None:
     """Put the byte seam under ``response``, whose body is still open, and bound its reads."""
     run = run_of(getattr(response, "request", None))
-    if run is None or run.ended or response.is_closed or response.is_stream_consumed:
+    if run is None or run.ended:
         return
-    headers = response.headers
-    run.request_id = text_of(headers.get("x-request-id"))
-    kind = headers.get("content-type", "")
+    _note_headers(run, response)
+    if response.is_closed or response.is_stream_consumed:
+        return
+    kind = response.headers.get("content-type", "")
+    again = None
+    if run.call.stream and run.retries.allowed and run.policy.mode is Mode.ENFORCE and options is not None:
+        again = Resend(run, client, options, response)
     inner = response.stream
-    proxy = guarded_bytes(inner, run, event_stream=kind.startswith("text/event-stream"))
+    proxy = guarded_bytes(inner, run, event_stream=kind.startswith("text/event-stream"), again=again)
     if proxy is None:
         return
     response.stream = proxy
+    _watch_body(run, response, inner)
+    _watch_owner(run, response, close=True)
+
+
+def attach_again(response: Any) -> None:
+    """The request was sent again; its response will be read in place of the first one's body."""
+    run = run_of(getattr(response, "request", None))
+    if run is not None and not run.ended:
+        _note_headers(run, response)
+        _watch_body(run, response, response.stream)
+
+
+def _note_headers(run: InFlight, response: Any) -> None:
+    run.request_id = text_of(response.headers.get("x-request-id"))
+    run.status_code = response.status_code
+
+
+def _watch_body(run: InFlight, response: Any, inner: Any) -> None:
     run.source = getattr(inner, "_stream", inner)
     run.survived()
     restore_read_timeout(run, response.request)
     _bound_reads(run, response)
-    _watch_owner(run, response, close=True)
 
 
 def _bound_reads(run: InFlight, response: Any) -> None:
@@ -151,7 +178,7 @@ def _bound_reads(run: InFlight, response: Any) -> None:
         run.waiter.socket = None if network is None else network.get_extra_info("socket")
         run.interrupt = "proven" if http1 and network is not None else "unproven"
         return
-    if http1 and run.shadow is None and run.waiter is None:
+    if http1 and run.shadow is None and not isinstance(run.waiter, TaskWaiter):
         BoundedReads.install(network, run)
     if run.shadow is None and http1:
         _rely_on_read_timeout(run, response)
@@ -194,29 +221,6 @@ def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
 def _closer(run: InFlight) -> Callable[[], object] | None:
     source, waiter = run.source, run.waiter
     if isinstance(waiter, TaskWaiter):
-        return None if waiter.loop is None else partial(_close_on_loop, source, waiter.loop)
+        return None if waiter.loop is None else partial(closing.close_from_elsewhere, source, waiter.loop)
     close = getattr(source, "close", None)
     return close if callable(close) else None
-
-
-def _close_on_loop(source: Any, home: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    loop = home()
-    if loop is not None and not loop.is_closed():
-        loop.call_soon_threadsafe(_close_in_task, loop, source)
-
-
-def _close_in_task(loop: asyncio.AbstractEventLoop, source: Any) -> None:
-    task = loop.create_task(source.aclose())
-    # The loop itself holds tasks weakly only.
-    _closing.add(task)
-    task.add_done_callback(_forget_closing)
-
-
-def _forget_closing(task: asyncio.Task[Any]) -> None:
-    _closing.discard(task)
-    if not task.cancelled():
-        # Looked at, so that nobody is told of a failure to close what nobody holds.
-        task.exception()
-
-
-_closing: set[asyncio.Task[Any]] = set()

@@ -41,7 +41,7 @@ _CHOICE_FRAME = frozenset(
 class Response:
     """What was learned from a response."""
 
-    __slots__ = ("_reasons", "code", "fingerprint", "id", "model", "service_tier", "usage")
+    __slots__ = ("_reasons", "characters", "code", "fingerprint", "id", "model", "service_tier", "usage")
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -50,6 +50,7 @@ class Response:
         self.service_tier: str | None = None
         self.fingerprint: str | None = None
         self.code: str | None = None
+        self.characters = 0
         self._reasons: dict[int, str] | None = None
 
     def note_choice(self, index: int, reason: str | None) -> bool:
@@ -131,8 +132,10 @@ class Reader:
         if choices and len(choices) == 1 and usage is None:
             choice = choices[0].__dict__
             delta = choice.get("delta")
-            if choice.get("finish_reason") is None and delta is not None and delta.__dict__.get("content"):
+            content = None if delta is None else delta.__dict__.get("content")
+            if content and choice.get("finish_reason") is None:
                 response.note_choice(choice.get("index") or 0, None)
+                response.characters += len(content)
                 return VISIBLE
         return self._completion_in_full(chunk, fields, choices or (), usage)
 
@@ -154,6 +157,7 @@ class Reader:
                 else {k: v for k, v in frame.items() if k not in _CHOICE_FRAME}
             )
             best = merge_facts(best, delta_facts(entries.items()))
+            response.characters += _characters(entries)
         if response.note_usage(usage) and not best.progress:
             best = USAGE
         if _fields(chunk).get("error"):
@@ -174,6 +178,9 @@ class Reader:
         response = fields.get("response")
         if response is not None:
             self._note_response(kind, response)
+        delta = fields.get("delta")
+        if isinstance(delta, str) and "audio" not in kind:
+            self.response.characters += len(delta)
         if kind in ("response.output_item.added", "response.output_item.done"):
             return event_facts(kind, text_of(_fields(fields.get("item")).get("type")))
         if kind == "error":
@@ -216,11 +223,32 @@ def read_whole(result: Any) -> Reader:
         for position, choice in enumerate(choices):
             frame = _fields(choice)
             response.note_choice(position, text_of(frame.get("finish_reason")))
+            message = frame.get("message")
+            response.characters += _characters(frame if message is None else _fields(message))
     elif fields.get("object") == "response":
         response.note_choice(
             0, {"completed": "stop", "incomplete": "length"}.get(str(fields.get("status")), "error")
         )
+        for item in _items(fields.get("output")):
+            response.characters += sum(_characters(_fields(part)) for part in _items(item.get("content")))
+            response.characters += _characters(item)
     return reader
+
+
+_OUTPUT_TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "text", "arguments")
+
+
+def _characters(entries: Mapping[str, Any]) -> int:
+    """Return how many characters of output a delta, message or item has: text, reasoning, refusal, arguments."""
+    count = sum(len(text) for name in _OUTPUT_TEXTS if isinstance(text := entries.get(name), str))
+    for tool in _items(entries.get("tool_calls")):
+        arguments = _fields(tool.get("function")).get("arguments")
+        count += len(arguments) if isinstance(arguments, str) else 0
+    return count
+
+
+def _items(value: object) -> Iterable[Mapping[str, Any]]:
+    return [_fields(item) for item in value] if isinstance(value, list) else ()
 
 
 def _fields(value: object) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Where stallwatch attaches to the SDK, and how it lets go again.
 
 The seams are the client's choke points, the same in every supported release: ``request`` (a run), ``_build_request``
-(an attempt), ``_calculate_retry_timeout`` (the pause before the next), ``_process_response`` (the byte seam) and the
+(an attempt), ``_should_retry``, ``_calculate_retry_timeout`` and the sleep after it (the pause before the next), ``_process_response`` (the byte seam) and the
 stream classes' ``__init__`` (the event seam). Nothing users hold is wrapped. A seam that a release lacks switches its
 feature off with one warning. When the patches are removed each attribute is the original again, or what another tool
 has put over it; a patch buried under another tool's becomes a plain pass-through.
@@ -10,22 +10,21 @@ has put over it; a patch buried under another tool's becomes a plain pass-throug
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import openai._base_client as base
 import openai._streaming as streaming
 from wrapt import FunctionWrapper
 
-from stallwatch.clock import monotonic
-from stallwatch.core.phases import Stall, Whole
-from stallwatch.core.words import Mode, Phase
+from stallwatch.core.words import Mode
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
-from stallwatch.sdk.attempts import begin_attempt, note_transport_timeout
-from stallwatch.sdk.calls import attach_bytes, attach_events, call_async, call_sync, open_run
-from stallwatch.sdk.current import current_run, executing
+from stallwatch.runtime.retrying import may_sdk_retry
+from stallwatch.sdk.attempts import begin_attempt
+from stallwatch.sdk.calls import attach_again, attach_bytes, attach_events, call_async, call_sync, open_run
+from stallwatch.sdk.current import current_run, executing, resent_before
+from stallwatch.sdk.sdk_retries import before_back_off, raise_if_over, sleep_between, with_fewer_retries
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["Patches"]
@@ -73,7 +72,9 @@ class Patches:
             (base.SyncAPIClient, "request", self._request),
             (base.AsyncAPIClient, "request", self._request_async),
             (base.BaseClient, "_build_request", self._build_request),
+            (base.BaseClient, "_should_retry", self._should_retry),
             (base.BaseClient, "_calculate_retry_timeout", self._calculate_retry_timeout),
+            (base.SyncAPIClient, *self._sleeping_seam()),
             (base.SyncAPIClient, "_process_response", self._process_response),
             (base.AsyncAPIClient, "_process_response", self._process_response),
             (streaming.Stream, "__init__", self._stream_init),
@@ -113,12 +114,14 @@ class Patches:
             return None, args, kwargs
         if run is not None:
             try:
-                args, kwargs = _with_fewer_retries(run, client, options, args, kwargs)
+                args, kwargs = with_fewer_retries(run, client, options, args, kwargs)
             except Exception as error:
                 _warn_once("the SDK keeps its own number of retries", error)
         return run, args, kwargs
 
     def _request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        if resent_before() is not None:
+            return wrapped(*args, **kwargs)
         run, args, kwargs = self._open(client, args, kwargs)
         if run is None:
             if current_run() is None:
@@ -128,6 +131,8 @@ class Patches:
         return call_sync(run, lambda: wrapped(*args, **kwargs))
 
     async def _request_async(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        if resent_before() is not None:
+            return await wrapped(*args, **kwargs)
         run, args, kwargs = self._open(client, args, kwargs)
         if run is None:
             if current_run() is None:
@@ -137,15 +142,27 @@ class Patches:
         return await call_async(run, lambda: wrapped(*args, **kwargs))
 
     def _build_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        before = resent_before()
+        if before and "retries_taken" in kwargs:
+            # The server is told which attempt of the run this is, whoever makes it.
+            kwargs = {**kwargs, "retries_taken": kwargs["retries_taken"] + before}
         request = wrapped(*args, **kwargs)
         run = current_run()
         if run is not None:
-            _raise_if_total_spent(run)
+            raise_if_over(run)
             try:
                 begin_attempt(run, client, request, is_async=isinstance(client, base.AsyncAPIClient))
             except Exception as error:
                 _warn_once("an attempt goes on unguarded", error)
         return request
+
+    def _should_retry(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        wanted = wrapped(*args, **kwargs)
+        run = current_run()
+        if run is None or not wanted or run.policy.mode is not Mode.ENFORCE:
+            return wanted
+        response = args[0] if args else kwargs.get("response")
+        return may_sdk_retry(run, response.headers)
 
     def _calculate_retry_timeout(
         self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any
@@ -154,19 +171,53 @@ class Patches:
         run = current_run()
         if run is None:
             return delay
-        # Called from the handler of the failed attempt's error.
-        note_transport_timeout(run, sys.exc_info()[1])
-        _raise_if_total_spent(run)
-        run.on_back_off()
-        _raise_if_total_spent(run)
-        left = run.total_left()
-        return delay if left is None or run.policy.mode is not Mode.ENFORCE else min(delay, left)
+        headers = args[2] if len(args) > 2 else kwargs.get("response_headers")
+        return before_back_off(run, headers, delay)
+
+    def _sleeping_seam(self) -> tuple[str, Wrapper]:
+        """The SDK's wait between two attempts; releases before 1.109 send the next one in the same method."""
+        if "_sleep_for_retry" in base.SyncAPIClient.__dict__:
+            return "_sleep_for_retry", self._sleep_for_retry
+        return "_retry_request", self._retry_request
+
+    def _sleep_for_retry(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or run.scope is None or args:
+            return wrapped(*args, **kwargs)
+        response = kwargs["response"]
+        sleep_between(
+            run,
+            client,
+            options=kwargs["options"],
+            left=kwargs["max_retries"] - kwargs["retries_taken"],
+            headers=None if response is None else response.headers,
+        )
+        return None
+
+    def _retry_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or run.scope is None or len(args) != 2:
+            return wrapped(*args, **kwargs)
+        options, cast_to = args
+        taken = kwargs["retries_taken"]
+        left = options.get_max_retries(client.max_retries) - taken
+        sleep_between(run, client, options=options, left=left, headers=kwargs["response_headers"])
+        return client._request(
+            options=options,
+            cast_to=cast_to,
+            retries_taken=taken + 1,
+            stream=kwargs["stream"],
+            stream_cls=kwargs["stream_cls"],
+        )
 
     def _process_response(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         response = kwargs.get("response")
         if response is not None:
             try:
-                attach_bytes(response)
+                if resent_before() is None:
+                    attach_bytes(response, client, kwargs.get("options"))
+                else:
+                    attach_again(response)
             except Exception as error:
                 _warn_once("a response goes on unguarded", error)
         return wrapped(*args, **kwargs)
@@ -195,34 +246,3 @@ def _warn_once(what: str, error: Exception) -> None:
     if what not in _warned:
         _warned.add(what)
         log.warning("%s, and so may others: %s", what, type(error).__name__, exc_info=error)
-
-
-def _raise_if_total_spent(run: InFlight) -> None:
-    # No sleep and no attempt outlives the total. It is found once; an attempt may have ended by it already.
-    spent = run.pending
-    if not _is_total(spent):
-        spent = run.tracker.judge(monotonic() + 0.001)
-        if not _is_total(spent) or not run.note(spent):
-            return
-    raise run.timeout_error(spent)
-
-
-def _is_total(found: Stall | Whole | None) -> TypeGuard[Stall]:
-    return isinstance(found, Stall) and found.phase is Phase.TOTAL
-
-
-def _with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Cap the SDK's own retries where the policy sets a number; never raise them."""
-    if not run.policy.retries_explicit or run.policy.mode is not Mode.ENFORCE:
-        return args, kwargs
-    own = getattr(options, "max_retries", None)
-    allowed = run.policy.max_retries
-    if isinstance(own, int) and not isinstance(own, bool):
-        allowed = min(own, allowed)
-    else:
-        allowed = min(allowed, client.max_retries)
-    fewer = options.copy() if not hasattr(options, "model_copy") else options.model_copy()
-    fewer.max_retries = allowed
-    if len(args) > 1:
-        return (args[0], fewer, *args[2:]), kwargs
-    return args, {**kwargs, "options": fewer}

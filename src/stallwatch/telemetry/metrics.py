@@ -20,8 +20,8 @@ from stallwatch import catalogue
 from stallwatch.catalogue import Attr, MetricSpec
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import Mode, Outcome, Phase, StallAction, Wire
-from stallwatch.telemetry.recorder import RunView
+from stallwatch.core.words import HedgeResult, Mode, Outcome, Phase, StallAction, Wire
+from stallwatch.telemetry.recorder import AttemptView, RunView
 from stallwatch.telemetry.spans import Trace
 
 __all__ = ["MetricRecorder"]
@@ -42,10 +42,12 @@ class MetricRecorder:
         "_attempt_duration",
         "_duration",
         "_gap",
+        "_hedges",
         "_labels",
         "_live",
         "_longest_gap",
         "_models",
+        "_retries",
         "_stall_wait",
         "_stalls",
         "_streams",
@@ -70,6 +72,8 @@ class MetricRecorder:
         self._stall_wait = _histogram(meter, catalogue.STALL_WAIT)
         self._stalls = _counter(meter, catalogue.STALLS)
         self._streams = _counter(meter, catalogue.STREAMS)
+        self._retries = _counter(meter, catalogue.RETRIES)
+        self._hedges = _counter(meter, catalogue.HEDGES)
         _observe(meter, self)
 
     def labels(self, run: RunView) -> Labels:
@@ -131,12 +135,32 @@ class MetricRecorder:
         self._stalls.add(1, _stall_labels(labels, stall.phase, stall.wire, action), context)
         self._stall_wait.record(stall.waited, {**labels, Attr.STALL_PHASE: stall.phase.value}, context)
 
-    def attempt(self, run: RunView, duration: float, outcome: str) -> None:
-        """Record an attempt."""
+    def attempt(self, run: RunView, attempt: AttemptView) -> None:
+        """Record an attempt, and what was decided after it if it failed."""
+        held: Trace | None = run.trace
+        if held is None or attempt.outcome is None:
+            return
+        labels, context, following = self.labels(run), held.context, attempt.following
+        timed: Labels = {**labels, Attr.OUTCOME: attempt.outcome.value}
+        if following is not None and attempt.outcome is not Outcome.CANCELLED:
+            failure: Labels = {
+                Attr.RETRY_KIND: following.verdict.kind.value,
+                Attr.RETRY_DIAGNOSIS: following.verdict.diagnosis.value,
+            }
+            timed.update(failure)
+            self._retries.add(
+                1, {**labels, **failure, Attr.RETRY_DECISION: following.decision.value}, context
+            )
+        self._attempt_duration.record(attempt.duration, timed, context)
+
+    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+        """Counted with the decision after the attempt that failed."""
+
+    def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
+        """Count a race."""
         held: Trace | None = run.trace
         if held is not None:
-            labels = {**self.labels(run), Attr.OUTCOME: outcome}
-            self._attempt_duration.record(duration, labels, held.context)
+            self._hedges.add(1, {**self.labels(run), Attr.HEDGE_RESULT: result.value}, held.context)
 
     def backstop(self, run: RunView, now: float) -> None:
         """Numbers wait for the real end."""

@@ -11,13 +11,16 @@ import logging
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stallwatch.core.phases import Stall, Tracker
-from stallwatch.core.words import StallAction
+from stallwatch.core.words import AttemptRole, HedgeResult, Outcome, RaceResult, RetryDecision, StallAction
 from stallwatch.resolution import ResolvedPolicy
 
-__all__ = ["Call", "Recorder", "Recorders", "RunView", "Usage"]
+if TYPE_CHECKING:
+    from stallwatch.core.classify import Verdict
+
+__all__ = ["AttemptView", "Call", "FollowingView", "Recorder", "Recorders", "RunView", "Usage"]
 
 log = logging.getLogger("stallwatch")
 
@@ -36,6 +39,11 @@ class Call:
     """Further request attributes for the span."""
     method: str = "post"
 
+    @property
+    def origin(self) -> str:
+        """Where it is sent."""
+        return f"{self.server_address}:{self.server_port}"
+
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
@@ -46,6 +54,63 @@ class Usage:
     cache_read: int | None = None
     reasoning: int | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether the server has reported any."""
+        return self.input is not None or self.output is not None
+
+
+class AttemptView(Protocol):
+    """What recorders may read of an attempt that has ended; see ``runtime.attempt``."""
+
+    number: int
+    role: AttemptRole
+    race: RaceResult | None
+    model: str | None
+    server_address: str | None
+    server_port: int | None
+    status_code: int | None
+    request_id: str | None
+    outcome: Outcome | None
+    duration: float
+    chunks: int
+    characters: int | None
+    usage_known: bool
+
+    @property
+    def following(self) -> FollowingView | None:
+        """What was made of its failure, if it failed."""
+        ...
+
+
+class FollowingView(Protocol):
+    """Verdict and decision after a failed attempt; seconds."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What classification said."""
+        ...
+
+    @property
+    def decision(self) -> RetryDecision:
+        """What was decided."""
+        ...
+
+    @property
+    def delay(self) -> float:
+        """The wait before the next attempt."""
+        ...
+
+    @property
+    def server_wait(self) -> float | None:
+        """What the server asked for."""
+        ...
+
+    @property
+    def paced(self) -> bool:
+        """Whether the wait was made longer because the whole route is asked less."""
+        ...
+
 
 class ResponseView(Protocol):
     """What was learned from the response."""
@@ -55,6 +120,8 @@ class ResponseView(Protocol):
     usage: Usage
     service_tier: str | None
     fingerprint: str | None
+    characters: int
+    """Characters of output read so far."""
 
     def finish_reasons(self, choices: int) -> list[str] | None:
         """Return one reason per choice, ``error`` where none came; None when no chunk had choices at all."""
@@ -78,6 +145,26 @@ class RunView(Protocol):
     backstopped: bool
 
     @property
+    def attempts(self) -> int:
+        """Attempts so far, those on other routes included."""
+        ...
+
+    @property
+    def following(self) -> FollowingView | None:
+        """What was made of the last failure, if there was one."""
+        ...
+
+    @property
+    def scope_name(self) -> str | None:
+        """The name of the ``Run`` this is in."""
+        ...
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """The reason the user gave for cancelling."""
+        ...
+
+    @property
     def response(self) -> ResponseView | None:
         """What was learned from the response so far."""
         ...
@@ -95,8 +182,14 @@ class Recorder(Protocol):
     def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
         """A wait was judged a stall; nothing has been aborted yet."""
 
-    def attempt(self, run: RunView, duration: float, outcome: str) -> None:
-        """An attempt ended after ``duration`` seconds."""
+    def attempt(self, run: RunView, attempt: AttemptView) -> None:
+        """An attempt ended."""
+
+    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+        """The call goes on with the route named ``to``, after ``failed``."""
+
+    def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
+        """A race was decided; the second attempt was due after ``delay`` seconds. ``run`` is the one that counts."""
 
     def backstop(self, run: RunView, now: float) -> None:
         """Nobody seems to end this run: its span ends now, its numbers stay open."""
@@ -147,11 +240,27 @@ class Recorders:
             except Exception as error:
                 self._swallow(error)
 
-    def attempt(self, run: RunView, duration: float, outcome: str) -> None:
+    def attempt(self, run: RunView, attempt: AttemptView) -> None:
         """See Recorder.attempt."""
         for recorder in self._all:
             try:
-                recorder.attempt(run, duration, outcome)
+                recorder.attempt(run, attempt)
+            except Exception as error:
+                self._swallow(error)
+
+    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+        """See Recorder.fallback."""
+        for recorder in self._all:
+            try:
+                recorder.fallback(run, failed, to)
+            except Exception as error:
+                self._swallow(error)
+
+    def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
+        """See Recorder.hedge."""
+        for recorder in self._all:
+            try:
+                recorder.hedge(run, result, delay)
             except Exception as error:
                 self._swallow(error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -17,11 +18,11 @@ from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
-from stallwatch.catalogue import STALL_EVENT_CAP, Attr, Event
+from stallwatch.catalogue import ATTEMPT_EVENT_CAP, STALL_EVENT_CAP, Attr, Event
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import Outcome, StallAction
-from stallwatch.telemetry.recorder import RunView
+from stallwatch.core.words import HedgeResult, Outcome, RetryDecision, StallAction
+from stallwatch.telemetry.recorder import AttemptView, FollowingView, RunView
 
 __all__ = ["SpanRecorder", "Trace"]
 
@@ -36,13 +37,13 @@ _NEIGHBOUR_KEYS = (
 class Trace:
     """What spans keep of a run: the span, and whether the standard telemetry of this call is ours to emit."""
 
-    __slots__ = ("ended", "events", "owned", "span", "standard")
+    __slots__ = ("attempts", "ended", "events", "owned", "span", "standard")
 
     def __init__(self, span: Span, *, owned: bool, standard: bool) -> None:
         self.span = span
         self.owned = owned
         self.standard = standard
-        self.events = 0
+        self.events = self.attempts = 0
         self.ended = False
 
     @property
@@ -86,8 +87,28 @@ class SpanRecorder:
     def gaps(self, run: RunView, gaps: array[float]) -> None:
         """Spans carry only the longest gap, at the end."""
 
-    def attempt(self, run: RunView, duration: float, outcome: str) -> None:
-        """Spans count attempts at the end."""
+    def attempt(self, run: RunView, attempt: AttemptView) -> None:
+        """Add an attempt event."""
+        self._add(run, Event.ATTEMPT, lambda: _attempt_attributes(attempt, run))
+
+    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+        """Add a fallback event."""
+        self._add(
+            run,
+            Event.FALLBACK,
+            lambda: {**_verdict(failed.following), Attr.FALLBACK_FROM: _route(failed), Attr.FALLBACK_TO: to},
+        )
+
+    def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
+        """Add a hedge event."""
+        self._add(run, Event.HEDGE, lambda: {Attr.HEDGE_RESULT: result.value, Attr.HEDGE_DELAY: delay})
+
+    def _add(self, run: RunView, name: str, attributes: Callable[[], dict[str, Any]]) -> None:
+        held: Trace | None = run.trace
+        if held is None or held.ended or held.attempts >= ATTEMPT_EVENT_CAP or not held.span.is_recording():
+            return
+        held.attempts += 1
+        held.span.add_event(name, attributes())
 
     def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
         """Add a stall event; capped, because a span that overflows drops its oldest events."""
@@ -149,12 +170,73 @@ def _stall_attributes(stall: Stall) -> dict[str, Any]:
     }
 
 
+def _verdict(following: FollowingView | None) -> dict[str, Any]:
+    if following is None:
+        return {}
+    verdict = following.verdict
+    attributes: dict[str, Any] = {
+        Attr.RETRY_KIND: verdict.kind.value,
+        Attr.RETRY_DIAGNOSIS: verdict.diagnosis.value,
+        Attr.RETRY_REASON: verdict.reason.value,
+        Attr.RETRY_DECISION: following.decision.value,
+    }
+    if verdict.transport_code is not None:
+        attributes[Attr.RETRY_TRANSPORT_CODE] = verdict.transport_code
+    return attributes
+
+
+def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        Attr.ATTEMPT_NUMBER: attempt.number,
+        Attr.ATTEMPT_ROLE: attempt.role.value,
+        Attr.ATTEMPT_DURATION: attempt.duration,
+        **_verdict(attempt.following),
+    }
+    if run.call.stream:
+        attributes[Attr.CHUNKS] = attempt.chunks
+    optional = (
+        (Attr.ATTEMPT_RACE, None if attempt.race is None else attempt.race.value),
+        (Attr.OUTCOME, None if attempt.outcome is None else attempt.outcome.value),
+        (Attr.REQUEST_MODEL, attempt.model),
+        (Attr.SERVER_ADDRESS, attempt.server_address),
+        (Attr.SERVER_PORT, attempt.server_port),
+        (Attr.HTTP_STATUS, attempt.status_code),
+        (Attr.REQUEST_ID, attempt.request_id),
+        (Attr.OUTPUT_CHARACTERS, attempt.characters),
+    )
+    attributes.update((name, value) for name, value in optional if value is not None)
+    attributes[Attr.USAGE_KNOWN] = attempt.usage_known
+    following = attempt.following
+    if following is not None and following.decision in _GOING_ON:
+        attributes[Attr.RETRY_DELAY] = following.delay
+        attributes[Attr.RETRY_PACED] = following.paced
+    if following is not None and following.server_wait is not None:
+        attributes[Attr.RETRY_SERVER_WAIT] = following.server_wait
+    return attributes
+
+
+_GOING_ON = frozenset({RetryDecision.RETRY, RetryDecision.FALLBACK})
+
+
+def _route(attempt: AttemptView) -> str:
+    """Name a route as people recognise it: the model, and where it was asked."""
+    where = attempt.server_address or "?"
+    return f"{attempt.model or '?'} at {where}"
+
+
+def _received(run: RunView) -> dict[str, Any]:
+    response = run.response
+    if response is None:
+        return {Attr.USAGE_KNOWN: False}
+    return {Attr.OUTPUT_CHARACTERS: response.characters, Attr.USAGE_KNOWN: response.usage.known}
+
+
 def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[str, Any]:
     tracker = run.tracker
     attributes: dict[str, Any] = {
         Attr.OUTCOME: outcome.value,
         Attr.STALLED: outcome is Outcome.STALLED,
-        Attr.ATTEMPTS: tracker.attempts,
+        Attr.ATTEMPTS: run.attempts,
         Attr.POLICY_RULE: run.policy.rule,
         Attr.POLICY_MODE: run.policy.mode.value,
         Attr.INTERRUPT: run.interrupt,
@@ -172,9 +254,12 @@ def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[s
         attributes[Attr.STALL_COUNT] = run.stalls
     if run.stall is not None:
         attributes.update(_stall_attributes(run.stall))
-        if outcome is Outcome.STALLED and tracker.chunks:
-            # Once a chunk has reached the caller there is no replay.
-            attributes[Attr.RETRY_DECISION] = "partial_output"
+    attributes.update(_verdict(run.following))
+    attributes.update(_received(run))
+    if run.scope_name is not None:
+        attributes[Attr.RUN_NAME] = run.scope_name
+    if outcome is Outcome.CANCELLED and run.cancel_reason is not None:
+        attributes[Attr.CANCEL_REASON] = run.cancel_reason
     if run.error_type is not None:
         attributes[Attr.ERROR_TYPE] = run.error_type
     if run.status_code is not None:

@@ -1,0 +1,291 @@
+"""A body that survives the attempt it came from: read on from another, as long as nothing of it was handed on.
+
+Rules
+-----
+* Nothing is delivered twice. What counts is what has passed the byte seam, comments apart: the first event is held
+  back until it is whole (see ``core.opening``), and once it has passed, every failure is raised.
+* The facts of a failure are taken where it surfaces, by the record first: an interrupted read may look like anything.
+* What failed is closed before the wait, so that no attempt holds a connection while it is over.
+* The request is sent again through the client's own ``request``, below the same run: its authentication, redirects
+  and own retries are the SDK's. What that raises is raised to the reader.
+* The response the user holds takes over status, headers and the rest from the one that answered. Closing it closes the
+  body that is live, also while the request is being sent again.
+* An error in the first event is a failure of the attempt. If it is not to be tried again it passes, and the SDK raises
+  it as ever. A body that ends without any event is a failure too, but not one the SDK raises, so neither do we.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import anyio
+
+from stallwatch.core.chunks import only_comments
+from stallwatch.core.classify import Failure
+from stallwatch.core.opening import Opening
+from stallwatch.core.phases import Stall
+from stallwatch.core.words import RetryDecision
+from stallwatch.runtime import async_guard, retrying, waking
+from stallwatch.runtime.failures import failure_of, failure_of_frame
+from stallwatch.runtime.inflight import InFlight
+
+__all__ = ["Again", "AsyncSplice", "Splice", "SyncSplice"]
+
+_MARKS = (b'"error"', b"response.failed")
+"""One of these is in every error frame, and in next to no other first event."""
+
+
+class Again(Protocol):
+    """The request of a body, to be sent again."""
+
+    @property
+    def replayable(self) -> bool:
+        """Whether it can be sent again as it was."""
+        ...
+
+    @property
+    def encoded(self) -> bool:
+        """Whether the body is compressed, so that its events cannot be told apart here."""
+        ...
+
+    def send(self) -> Any:
+        """Send it and return the response (in the asynchronous case an awaitable); raises what the SDK raises."""
+        ...
+
+    def adopt(self, response: Any) -> bool:
+        """Make the user's response look like ``response``; False when its body cannot take the place of the first."""
+        ...
+
+
+class Splice:
+    """What both kinds share; ``inner`` is the byte stream that is live."""
+
+    def __init__(self, inner: Any, run: InFlight, *, event_stream: bool, again: Again | None) -> None:
+        self.inner = inner
+        self.event_stream = event_stream
+        self._run = run
+        self._again = again
+        self._pieces: Any = None
+        self._error: Exception | None = None
+        self._opening = self._new_opening()
+
+    def _new_opening(self) -> Opening | None:
+        again = self._again
+        return None if again is None or again.encoded or not self.event_stream else Opening()
+
+    def _pass_on(self, data: bytes) -> tuple[bytes, Failure | None]:
+        """Return what of new bytes may be handed on, or the failure that they tell of."""
+        run, opening = self._run, self._opening
+        run.on_bytes(data)
+        if opening is None:
+            if not run.delivered and not (self.event_stream and only_comments(data)):
+                self._settle_down()
+            return data, None
+        passed = opening.take(data)
+        if not opening.over:
+            return passed, None
+        failure = _failure_in(opening.event or b"")
+        self._opening = None
+        if failure is not None and self._follows(failure):
+            return b"", failure
+        self._settle_down()
+        return passed, None
+
+    def _end(self) -> tuple[bytes | None, bool]:
+        """The body is over: return what was still held back, and whether another attempt follows."""
+        run, opening = self._run, self._opening
+        rest = b"" if opening is None else opening.rest()
+        if rest:
+            self._settle_down()
+            return rest, False
+        if run.delivered or not run.call.stream or run.ended or run.over:
+            return None, False
+        run.answerless = "empty_stream" if self.event_stream else "not_event_stream"
+        follows = self._follows(Failure(body="empty" if self.event_stream else "not_event_stream"))
+        if follows:
+            run.answerless = None
+        return None, follows
+
+    def _follows(self, failure: Failure) -> bool:
+        """Decide; True when another attempt is to be made."""
+        run, again = self._run, self._again
+        if again is None or run.ended:
+            return False
+        following = retrying.after_failure(run, failure, replayable=again.replayable)
+        return following.decision is RetryDecision.RETRY
+
+    def _failure(self, error: BaseException) -> Failure | None:
+        """Return the facts of what surfaced, or None when it is not for this run to try again."""
+        run = self._run
+        if self._again is None or run.ended or run.over or run.delivered:
+            return None
+        if isinstance(run.pending, Stall):
+            return Failure(stalled=True)
+        return failure_of(error) if isinstance(error, Exception) and run.pending is None else None
+
+    def _settle_down(self) -> None:
+        """Something passes: from here on there is nothing to be sent again, and nothing is kept for it."""
+        self._run.delivered = True
+        self._opening = self._again = None
+
+    def _begin_again(self, response: Any) -> bool:
+        """Read on from ``response``; False when the user has closed meanwhile, or it is of another kind."""
+        again = self._again
+        if again is None or self._run.closed or not again.adopt(response):
+            return False
+        self.inner = response
+        self.event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        self._opening = self._new_opening()
+        return True
+
+    def _give_up(self) -> None:
+        """There is no body to go on with: raise what made another attempt necessary, unless the user has closed."""
+        if not self._run.closed and self._error is not None:
+            raise self._error
+
+
+class SyncSplice(Splice):
+    """The body of a synchronous response."""
+
+    def read(self) -> bytes | None:
+        """Return the next bytes to hand on, None at the end."""
+        if self._pieces is None:
+            self._pieces = iter(self.inner)
+        while True:
+            try:
+                data: bytes | None = next(self._pieces, None)
+            except Exception as error:
+                failure = self._failure(error)
+                if failure is None or not self._follows(failure):
+                    raise
+                self._error = error
+                if not self._try_again():
+                    return None
+                continue
+            if data is None:
+                rest, follows = self._end()
+                if not follows or not self._try_again():
+                    return rest
+                continue
+            passed, failure = self._pass_on(data)
+            if failure is not None and not self._try_again():
+                return None
+            if passed:
+                return passed
+
+    def close(self) -> None:
+        """Close the body that is live."""
+        self.inner.close()
+
+    def _try_again(self) -> bool:
+        """Wait, send the request again and read on from the answer; False when the user has closed meanwhile."""
+        run, again = self._run, self._again
+        following = run.decided
+        if again is None or following is None:
+            return False
+        run.resending = True
+        try:
+            self.inner.close()
+            waking.sleep(run, following.delay)
+            if run.closed:
+                return False
+            response = again.send()
+        finally:
+            run.resending = False
+        if self._begin_again(response):
+            self._pieces = iter(response.iter_raw() if again.encoded else response.iter_bytes())
+            return True
+        response.close()
+        self._give_up()
+        return False
+
+
+class AsyncSplice(Splice):
+    """The body of an asynchronous response."""
+
+    async def read(self) -> bytes | None:
+        """Return the next bytes to hand on, None at the end."""
+        if self._pieces is None:
+            self._pieces = aiter(self.inner)
+        while True:
+            try:
+                data: bytes | None = await anext(self._pieces, None)
+            except (Exception, asyncio.CancelledError) as error:
+                if not await self._follows_error(error):
+                    raise
+                if not await self._try_again():
+                    return None
+                continue
+            if data is None:
+                rest, follows = self._end()
+                if not follows or not await self._try_again():
+                    return rest
+                continue
+            passed, failure = self._pass_on(data)
+            if failure is not None and not await self._try_again():
+                return None
+            if passed:
+                return passed
+
+    async def close(self) -> None:
+        """Close the body that is live."""
+        await self.inner.aclose()
+
+    async def leave(self) -> None:
+        """The reader has left: end the iterator under it."""
+        close = getattr(self._pieces, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def _follows_error(self, error: BaseException) -> bool:
+        run = self._run
+        waiter = async_guard.waiter_of(run)
+        if isinstance(error, asyncio.CancelledError) and not waiter.fired:
+            return False
+        failure = self._failure(error)
+        if failure is None or waiter.cancelled_by_user or not self._follows(failure):
+            return False
+        self._error = error if isinstance(error, Exception) else None
+        return not waiter.fired or await waiter.reclaim()
+
+    async def _try_again(self) -> bool:
+        run, again = self._run, self._again
+        following = run.decided
+        if again is None or following is None:
+            return False
+        waiter = async_guard.waiter_of(run)
+        run.resending = True
+        waiter.before_headers = True
+        try:
+            await self.inner.aclose()
+            waiter.look_ahead()
+            await anyio.sleep(following.delay)
+            response = await again.send()
+        except asyncio.CancelledError:
+            if run.closed and not run.cancelled and waiter.fired and await waiter.reclaim():
+                return False
+            raise
+        finally:
+            run.resending = False
+            waiter.headers_are_in()
+            waiter.look_ahead()
+        if self._begin_again(response):
+            self._pieces = aiter(response.aiter_raw() if again.encoded else response.aiter_bytes())
+            return True
+        await response.aclose()
+        self._give_up()
+        return False
+
+
+def _failure_in(event: bytes) -> Failure | None:
+    """Return the failure that the first event of a stream tells of, if it is one."""
+    if not any(mark in event for mark in _MARKS):
+        return None
+    try:
+        payload = json.loads(event)
+    except ValueError:
+        return None
+    return failure_of_frame(payload) if isinstance(payload, Mapping) else None

@@ -1,0 +1,89 @@
+"""How a synchronous request is broken off before its headers: found in the pool by its identity, and its socket shut down.
+
+The pool's names are private, hence looked for with care: where one is missing, a cancel is noticed at the next timeout
+of the transport. A request that is queued for a connection has no socket; it is told that it has got one, and the
+error that follows is translated like any other. During a TLS handshake the pool does not know the socket yet and the
+object that will own it is not made; so for runs that may be cancelled a duplicate of the descriptor is kept for just
+that time. It must not be kept longer: it would hold back the close that the server is to see.
+"""
+
+from __future__ import annotations
+
+import socket
+import weakref
+from functools import partial
+from typing import Any
+
+from stallwatch.runtime.inflight import InFlight
+from stallwatch.runtime.interrupt import shut_down
+
+__all__ = ["EXTENSION", "break_off", "end_handshake", "stream_of", "watch_handshake"]
+
+EXTENSION = "stallwatch"
+"""The name in a request's ``extensions`` under which its run travels."""
+
+
+def stream_of(client: Any, request: Any) -> Any:
+    """Return the network stream that serves ``request``; None when it has none, or none that could be found."""
+    connection = getattr(_entry_of(client, request), "connection", None)
+    return getattr(_innermost(connection), "_network_stream", None)
+
+
+def break_off(owner: weakref.ref[Any], request: Any) -> None:
+    """Wake whoever waits for ``request``; from another thread."""
+    try:
+        client = owner()
+        entry = _entry_of(client, request)
+        if entry is None:
+            return
+        if entry.connection is None:
+            entry._connection_acquired.set()
+            return
+        connection = _innermost(entry.connection)
+        stream = getattr(connection, "_network_stream", None)
+        # On HTTP/2 the socket is shared with others.
+        if stream is not None and "HTTP2" not in type(connection).__name__:
+            shut_down(stream.get_extra_info("socket"))
+    except (AttributeError, OSError):
+        pass
+
+
+def watch_handshake(run: InFlight, name: str, info: dict[str, Any]) -> None:
+    """Follow a connect by the transport's trace events: between TCP and TLS a duplicate stands by."""
+    _, _, event = name.partition(".")
+    if event == "connect_tcp.complete":
+        sock = info["return_value"].get_extra_info("socket")
+        if isinstance(sock, socket.socket):
+            spare = sock.dup()
+            run.handshake = (spare, run.break_off)
+            run.break_off = partial(shut_down, spare)
+    elif run.handshake is not None and (
+        event in ("start_tls.complete", "start_tls.failed", "send_request_headers.started")
+        or name == "connection.connect_tcp.failed"
+    ):
+        end_handshake(run)
+
+
+def end_handshake(run: InFlight) -> None:
+    """The connection stands, or has failed: let go of the duplicate."""
+    held, run.handshake = run.handshake, None
+    if held is not None:
+        spare, run.break_off = held
+        spare.close()
+
+
+def _innermost(connection: Any) -> Any:
+    while getattr(connection, "_connection", None) is not None:
+        connection = connection._connection
+    return connection
+
+
+def _entry_of(client: Any, request: Any) -> Any:
+    if client is None:
+        return None
+    pool = client._client._transport_for_url(request.url)._pool
+    mine = request.extensions.get(EXTENSION)
+    for entry in list(pool._requests):
+        if entry.request.extensions.get(EXTENSION) is mine:
+            return entry
+    return None

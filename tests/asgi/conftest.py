@@ -1,0 +1,3 @@
+from support.fixtures import plain
+
+__all__ = ["plain"]
