@@ -118,7 +118,7 @@ class StallwatchMiddleware:
             try:
                 await inbox.stop()
             except asyncio.CancelledError:
-                # What is on its way already says more, and ends the task as well.
+                # Nothing is waited for once the client has left, so the error goes on; it says more than the cancel.
                 pass
             if not exchange.explains(error):
                 raise

@@ -22,7 +22,17 @@ from stallwatch.durations import Duration, seconds
 if TYPE_CHECKING:
     from stallwatch.core.worst_case import WorstCase
 
-__all__ = ["DEFAULT", "Deadlines", "Default", "HedgePolicy", "Policy", "RetryPolicy", "Rule", "call_policies", "policy"]
+__all__ = [
+    "DEFAULT",
+    "Deadlines",
+    "Default",
+    "HedgePolicy",
+    "Policy",
+    "RetryPolicy",
+    "Rule",
+    "call_policies",
+    "policy",
+]
 
 
 class Default(Enum):
@@ -100,7 +110,9 @@ class HedgePolicy:
         if self.percentile is None:
             fixed = seconds("delay", self.delay)
             if fixed is None:
-                raise ValueError(f"delay={self.delay!r} is not allowed: give a time above 0, or a percentile as 'p95'")
+                raise ValueError(
+                    f"delay={self.delay!r} is not allowed: give a time above 0, or a percentile as 'p95'"
+                )
             object.__setattr__(self, "delay", fixed)
         share: object = self.max_share
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:

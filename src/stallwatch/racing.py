@@ -1,8 +1,8 @@
 """How a routed call is driven: one leg after another, or two side by side.
 
-Without a hedge a leg runs in the caller's own thread or task. With one, each leg has a thread (or task) of its own and a
-scope of its own inside the caller's run, so that the loser alone can be interrupted, wherever it stands, and the
-caller's cancel still reaches all. A leg is over when its answer has made progress, has ended, or has failed. The caller
+Without a hedge a leg runs in the caller's own thread or task. With one, each leg has a thread (or task) and a scope of
+its own inside the caller's run, so that the loser alone can be interrupted, wherever it stands, and the caller's cancel
+still reaches all. A leg is over when its answer has made progress, has ended, or has failed. The caller
 reads the winner's stream itself.
 
 All legs tell of one call: they share its span, and only the leg that is released in the end ends it.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any

@@ -41,7 +41,9 @@ class Route:
 
     def __post_init__(self) -> None:
         if not hasattr(self.client, "_client") or not hasattr(self.client, "chat"):
-            raise ValueError(f"client={type(self.client).__name__} is not allowed: give an OpenAI client object")
+            raise ValueError(
+                f"client={type(self.client).__name__} is not allowed: give an OpenAI client object"
+            )
         for name in ("model", "name"):
             value: object = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
@@ -102,7 +104,9 @@ class _Routed(Generic[_Kind]):
                 raise ValueError(f"routes={route!r} is not allowed: give Route objects")
             if hasattr(route.client, "__aenter__") is not self._is_async:
                 wanted = "AsyncOpenAI" if self._is_async else "OpenAI"
-                raise ValueError(f"client={type(route.client).__name__} is not allowed here: give an {wanted} client")
+                raise ValueError(
+                    f"client={type(route.client).__name__} is not allowed here: give an {wanted} client"
+                )
         for name, value, kind in (("hedge", self.hedge, HedgePolicy), ("retry", self.retry, RetryPolicy)):
             if value is not None and not isinstance(value, kind):
                 raise ValueError(f"{name}={value!r} is not allowed: give a {kind.__name__}")
@@ -182,7 +186,7 @@ class AsyncRouter(_Routed[AsyncRacer]):
 def _eligible(item: object) -> FailureKind | FailureReason:
     for kind in (FailureKind, FailureReason):
         try:
-            return kind(item)
+            return kind(str(item))
         except ValueError:
             continue
     allowed = ", ".join(sorted({*FailureKind, *FailureReason}))

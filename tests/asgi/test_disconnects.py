@@ -257,6 +257,27 @@ def test_a_cancel_while_an_error_is_on_its_way_does_not_hide_it() -> None:
     played(story)
 
 
+def test_a_cancel_beside_an_error_that_goes_no_further_is_not_lost() -> None:
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        await turns()
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        raise LEFT
+
+    async def story() -> None:
+        server = FakeServer(BODY, DISCONNECT)
+
+        async def waits() -> None:
+            await server.serve(app)
+            await asyncio.Event().wait()
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(waits())
+
+    played(story)
+
+
 def test_a_request_that_is_thrown_away_leaves_no_trace() -> None:
     async def app(_: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(0)

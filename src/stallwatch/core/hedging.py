@@ -25,7 +25,7 @@ from stallwatch.core.words import AttemptRole, RetryDecision
 __all__ = ["MIN_SAMPLES", "Accept", "Fail", "HedgeShare", "Launch", "LearnedDelay", "Race"]
 
 SAMPLES = 200
-"""Times to first progress kept per route: enough for a 99th percentile, few enough to follow a change within minutes."""
+"""Times to first progress kept per route: enough for a 99th percentile, few enough to follow a change."""
 
 MIN_SAMPLES = 20
 """Below that a percentile is a guess, and no hedge is started."""

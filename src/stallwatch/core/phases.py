@@ -11,7 +11,7 @@ Rules
   if that is longer.
 * In ``idle`` only the progress clock runs, without extension.
 * ``total`` belongs to the run: it counts the waiting of all attempts and of the pauses between them. ``until`` is the
-  instant up to which the scope around it (``stallwatch.Run``) may last, by the clock on the wall; the nearer one counts.
+  instant up to which the scope around it (``stallwatch.Run``) may last, by the clock on the wall; the nearer counts.
 * The end mark (``[DONE]``) or a finish reason for every choice ends all clocks but one: the answer is whole, and
   silence, even the total, then ends the stream quietly. Visible output after the last finish reason shows that this
   server's finish reasons end nothing, and the attempt is back in ``idle`` for good.
@@ -101,7 +101,7 @@ class Tracker:
         self._bytes_since_progress = self._chunks_since_progress = self._reported = self._resumed = False
 
     def follow(self, earlier: Tracker, now: float) -> None:
-        """This run goes on where ``earlier``, on another route, has ended or is being raced: total and start are its."""
+        """This run goes on where ``earlier`` has ended, or races it, on another route: they share start and total."""
         self.started = earlier.started
         self._total_charged = earlier.waited(now)
 

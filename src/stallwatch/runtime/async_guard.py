@@ -304,7 +304,6 @@ class AsyncGuard:
         run.on_facts(run.facts_of(chunk, self._reader))
         return chunk
 
-
     async def _cancel(self) -> None:
         """The user cancelled while nobody waited: the connection is given up, and this step tells."""
         run = self._run

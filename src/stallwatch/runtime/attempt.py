@@ -7,7 +7,7 @@ followed: an attempt's verdict means little without the decision that was made o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -78,7 +78,9 @@ class Journey:
 
     __slots__ = ("_numbers", "attempts", "eligible", "routes_left")
 
-    def __init__(self, eligible: Set[FailureKind | FailureReason], routes_left: Callable[[int], int]) -> None:
+    def __init__(
+        self, eligible: frozenset[FailureKind | FailureReason], routes_left: Callable[[int], int]
+    ) -> None:
         self.eligible = eligible
         self.routes_left = routes_left
         self._numbers = itertools.count(1)

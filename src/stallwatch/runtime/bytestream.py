@@ -22,7 +22,7 @@ from stallwatch.core.chunks import VISIBLE, only_comments
 from stallwatch.runtime import async_guard, sweeper
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
-from stallwatch.runtime.splicing import AsyncSplice, Splice, SyncSplice
+from stallwatch.runtime.splicing import AsyncSplice, SyncSplice
 
 __all__ = ["guarded_bytes"]
 
@@ -33,7 +33,8 @@ class _Proxy:
     """What both kinds of proxy share: they look like the stream they stand for."""
 
     _run: InFlight
-    _body: Splice
+    _body: Any
+    """The splice of either kind."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._body.inner, name)

@@ -4,8 +4,8 @@ The library's connect timeout counts anew for each address a name has, and does 
 all: three dead addresses take three times the limit, a dead resolver takes as long as it likes. So the pool's network
 backend is stood in for by one that resolves in a short-lived thread (a resolver cannot be interrupted; it is left to
 finish) and connects address by address with what is left. It acts only for calls that are governed; for others, and
-for what it does not know, it is the backend it stands for. A connect of a run that may be cancelled happens in a thread as a
-whole, because on most systems nothing else wakes it. So it is where no thread can be started, at the exit of the
+for what it does not know, it is the backend it stands for. A connect of a run that may be cancelled happens in a thread
+as a whole, because on most systems nothing else wakes it. So it is where no thread can be started, at the exit of the
 interpreter for one. Asynchronous connects need none of this: their library bounds the whole.
 
 The backend is a private attribute of the pool. Where it is missing, connect is bounded per address, without

@@ -1,36 +1,27 @@
 """A run in flight: the meeting point of its clocks, its policy, its telemetry and whoever waits for it.
 
-One slotted object per run is the guards' state, the registry's entry and what recorders read. It holds nothing the
-user holds (no stream, no response, no client), so it never keeps anything of theirs alive. It records reasons before
-anything is broken: ``note_stall`` comes first, the abort second, and whatever then surfaces is translated by what was
+One slotted object per run is the guards' state, the registry's entry and what recorders read. It records reasons before
+anything is broken: ``note`` comes first, the abort second, and whatever then surfaces is translated by what was
 recorded, never by its class.
 """
 
 from __future__ import annotations
 
 import math
-import socket
 from array import array
-from collections.abc import Callable
 from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts, only_comments
-from stallwatch.core.phases import Due, Stall, Tracker, Whole
-from stallwatch.core.words import AttemptRole, Mode, Outcome, Phase, RaceResult, RetryDecision, StallAction
-from stallwatch.errors import (
-    RunCancelledError,
-    StreamInactivityTimeoutError,
-    StreamTimeoutError,
-    TotalTimeoutError,
-)
+from stallwatch.core.phases import Due, Stall, Whole
+from stallwatch.core.words import Mode, Outcome, Phase, StallAction
+from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError, TotalTimeoutError
 from stallwatch.resolution import ResolvedPolicy
-from stallwatch.run import Run, current
 from stallwatch.runtime import registry, retrying, waking
-from stallwatch.runtime.attempt import Attempt, ChunkReader, Following, Leg, Retries
+from stallwatch.runtime.attempt import ChunkReader, Leg
 from stallwatch.runtime.failures import describe, failure_of
-from stallwatch.runtime.routes import Proposal
-from stallwatch.telemetry.recorder import Call, Recorders, ResponseView
+from stallwatch.runtime.run_state import RunState
+from stallwatch.telemetry.recorder import Call, Recorders
 
 __all__ = ["FLUSH_EVERY", "InFlight"]
 
@@ -44,60 +35,10 @@ _TAIL = 32
 """Bytes remembered to find that mark in."""
 
 
-class InFlight:
-    """The state of one run, from the user's call to its end; of a call with several routes, the state on one."""
+class InFlight(RunState):
+    """A run, from the user's call to its end; of a call with several routes, the run on one of them."""
 
-    __slots__ = (
-        "__weakref__",
-        "_gaps",
-        "answerless",
-        "attempt",
-        "backstopped",
-        "break_off",
-        "call",
-        "closed",
-        "decided",
-        "delivered",
-        "ended_at",
-        "error_text",
-        "error_type",
-        "failed",
-        "following",
-        "forgotten",
-        "handshake",
-        "headers_in",
-        "held",
-        "interrupt",
-        "leg",
-        "orphaned",
-        "owners",
-        "pending",
-        "policy",
-        "proposal",
-        "race",
-        "read_timeout",
-        "reader",
-        "received",
-        "recorders",
-        "refusal",
-        "request",
-        "request_id",
-        "resending",
-        "retries",
-        "retries_wanted",
-        "role",
-        "scope",
-        "shadow",
-        "source",
-        "stall",
-        "stalls",
-        "status_code",
-        "tail",
-        "trace",
-        "tracker",
-        "waiter",
-        "woken",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -107,66 +48,18 @@ class InFlight:
         choices: int = 1,
         leg: Leg | None = None,
     ) -> None:
-        self.call = call
-        self.policy = policy
-        self.recorders = recorders
-        now = monotonic()
-        self.tracker = Tracker(policy.limits, now, choices)
-        self.trace: Any = None
-        self.scope: Run | None = current()
-        self.attempt: Attempt | None = None
-        self.leg: Leg | None = None
-        self.race: RaceResult | None = None
-        self.failed: Attempt | None = None
-        self.decided: Following | None = None
-        self.following: Following | None = None
-        self.role = AttemptRole.FIRST
-        self.retries = Retries()
-        self.retries_wanted: int | None = None
-        self.proposal: Proposal | None = None
-        self.refusal: tuple[RetryDecision, float] | None = None
-        self.delivered = False
-        self.resending = False
-        self.held = False
-        self.ended_at = 0.0
-        self.break_off: Callable[[], object] | None = None
-        self.handshake: tuple[socket.socket, Callable[[], object] | None] | None = None
-        self.woken: threading.Event | None = None
-        self.stall: Stall | None = None
-        self.stalls = 0
-        self.pending: Stall | Whole | None = None
-        self.error_type: str | None = None
-        self.error_text: str | None = None
-        self.status_code: int | None = None
-        self.request_id: str | None = None
-        self.answerless: str | None = None
-        self.interrupt = "none"
-        self.backstopped = False
-        self.forgotten = False
-        self.orphaned = False
-        self.owners: tuple[Any, ...] = ()
-        self.closed = False
-        self.headers_in = False
-        self.received = 0
-        self.tail = b""
-        self.read_timeout: float | None = None
-        self.reader: ChunkReader | None = None
-        self.request: Any = None
-        self.shadow: Any = None
-        self.source: Any = None
-        self.waiter: Any = None
-        self._gaps: array[float] | None = None
+        super().__init__(call, policy, recorders, choices)
         if leg is None:
             recorders.start(self)
         else:
-            self._continue(leg, now)
+            self._continue(leg)
         if self.scope is not None:
             self.scope.join(self)
             self.tracker.until = self.scope.until
         if call.stream or self.scope is not None:
             registry.add(self)
 
-    def _continue(self, leg: Leg, now: float) -> None:
+    def _continue(self, leg: Leg) -> None:
         """This is one of several routes of a call: they share its span, its start and its total."""
         self.leg, self.held, self.role = leg, True, leg.role
         self.retries_wanted = leg.retries
@@ -176,32 +69,7 @@ class InFlight:
             return
         self.trace = earlier.trace
         self.stalls, self.stall, self.following = earlier.stalls, earlier.stall, earlier.following
-        self.tracker.follow(earlier.tracker, now)
-
-    @property
-    def response(self) -> ResponseView | None:
-        """What was learned from the response so far."""
-        return None if self.reader is None else self.reader.response
-
-    @property
-    def scope_name(self) -> str | None:
-        """The name of the ``Run`` this is in."""
-        return None if self.scope is None else self.scope.title
-
-    @property
-    def cancel_reason(self) -> str | None:
-        """The reason the user gave for cancelling."""
-        return None if self.scope is None else self.scope.reason
-
-    @property
-    def attempts(self) -> int:
-        """Attempts so far, those on other routes included."""
-        return self.tracker.attempts if self.leg is None else self.leg.journey.attempts
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run has its outcome."""
-        return self.tracker.outcome is not None
+        self.tracker.follow(earlier.tracker, monotonic())
 
     # Clocks
 
@@ -287,31 +155,6 @@ class InFlight:
         self.pending = None
         self.tracker.on_back_off(monotonic())
 
-    def total_left(self) -> float | None:
-        """Return the seconds of waiting left to the run, or None when neither it nor its scope has a total."""
-        now, limits, until = monotonic(), self.policy.limits, self.tracker.until
-        left = None if limits.total is None else max(limits.total - self.tracker.waited(now), 0.0)
-        if until is None:
-            return left
-        scoped = max(until.at - now, 0.0)
-        return scoped if left is None else min(left, scoped)
-
-    # Cancelling
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the user has cancelled the scope this run is in."""
-        return self.scope is not None and self.scope.cancelled
-
-    @property
-    def over(self) -> bool:
-        """Whether no further attempt may be started: cancelled, or closed by the user."""
-        return self.closed or self.cancelled
-
-    def cancel_error(self) -> RunCancelledError:
-        """Return the error that tells of the cancel."""
-        return RunCancelledError(self.cancel_reason or "cancelled")
-
     def wake(self) -> None:
         """Wake whoever waits, for what has been recorded before; see ``waking``."""
         waking.wake(self)
@@ -346,16 +189,17 @@ class InFlight:
         if self.scope is not None:
             self.scope.leave(self)
         if error is not None and outcome in (Outcome.FAILED, Outcome.STALLED):
-            self.error_type, self.error_text, self.status_code = describe(error, self.status_code)
+            name, text, self.status_code = describe(error, self.status_code)
+            self.failed_with(name, text)
             self.request_id = self.request_id or failure_of(error).request_id
         elif outcome is Outcome.TRUNCATED and self.error_type is None:
-            self.error_type, self.error_text = "truncated", "the body ended without a finish reason"
+            self.failed_with("truncated", "the body ended without a finish reason")
         self.flush_gaps()
         retrying.close_attempt(self, outcome, error, now)
         retrying.give_back(self)
         self.ended_at = now
         if not self.held:
-            self.recorders.end(self, now)
+            self._tell(now)
         if self.handshake is not None:
             self.handshake[0].close()
         # What points back here goes, so that a finished run needs no collection to be freed.
@@ -366,8 +210,16 @@ class InFlight:
     def release(self) -> None:
         """This route's run is the one that counts: from here on, or since it ended, it tells the end of the whole."""
         self.held = False
-        if self.ended:
-            self.recorders.end(self, self.ended_at)
+        if self.ended_at is not None:
+            self._tell(self.ended_at)
+
+    def _tell(self, at: float) -> None:
+        try:
+            # Atomic: a leg may end in its thread while it is released in another.
+            self._untold.pop()
+        except IndexError:
+            return
+        self.recorders.end(self, at)
 
     def end_of_body(self) -> None:
         """The body was read to its end: completed, truncated, or failed by the response's own word."""
@@ -377,10 +229,10 @@ class InFlight:
         reader = self.reader
         code = None if reader is None else reader.failure()
         if self.answerless is not None:
-            self.error_type, self.error_text = self.answerless, "the body held no event at all"
+            self.failed_with(self.answerless, "the body held no event at all")
             self.end(Outcome.TRUNCATED)
         elif code is not None:
-            self.error_type, self.error_text = code, "the response reported a failure"
+            self.failed_with(code, "the response reported a failure")
             self.end(Outcome.FAILED)
         elif reader is None or self.tracker.whole or not reader.has_end_mark:
             self.end(Outcome.COMPLETED)

@@ -51,7 +51,8 @@ def open_attempt(run: InFlight) -> None:
     if tracker.attempts == 1:
         _route(run).on_call(monotonic())
     run.decided = run.refusal = run.proposal = None
-    run.status_code = run.request_id = None
+    run.status_code = run.request_id = run.answerless = None
+    run.tail = b""
     run.attempt = Attempt(
         number=tracker.attempts if run.leg is None else run.leg.journey.number(),
         started=tracker.attempt_started,
@@ -214,7 +215,7 @@ def may_sdk_retry(run: InFlight, headers: Headers) -> bool:
 def before_sdk_retry(
     run: InFlight, error: BaseException | None, headers: Headers | None, delay: float
 ) -> float:
-    """The SDK is about to wait ``delay`` seconds and try again; return how long it shall wait, and tell of the failure."""
+    """The SDK is about to wait ``delay`` seconds and try again: tell of the failure; return how long it shall wait."""
     now, route = monotonic(), _route(run)
     outcome = Outcome.STALLED if isinstance(run.pending, Stall) else Outcome.FAILED
     failure = Failure(stalled=True) if outcome is Outcome.STALLED or error is None else failure_of(error)

@@ -1,4 +1,4 @@
-"""How a synchronous request is broken off before its headers: found in the pool by its identity, and its socket shut down.
+"""How a synchronous request is broken off before its headers: found in the pool, and its socket shut down.
 
 The pool's names are private, hence looked for with care: where one is missing, a cancel is noticed at the next timeout
 of the transport. A request that is queued for a connection has no socket; it is told that it has got one, and the

@@ -7,7 +7,6 @@ does. Everything else ends here. The span is current while the SDK sends, so tha
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -27,8 +26,8 @@ from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout, run_of
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
-from stallwatch.sdk.resending import Resend
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
+from stallwatch.sdk.resending import Resend
 from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
 
@@ -53,9 +52,7 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     if policy.mode is Mode.OFF:
         return None
     where = place()
-    run = InFlight(
-        call, policy, wiring.recorders, choices_of(options), None if where is None else where.leg
-    )
+    run = InFlight(call, policy, wiring.recorders, choices_of(options), None if where is None else where.leg)
     if where is not None:
         where.run = run
     if stream:

@@ -1,10 +1,11 @@
 """Where stallwatch attaches to the SDK, and how it lets go again.
 
 The seams are the client's choke points, the same in every supported release: ``request`` (a run), ``_build_request``
-(an attempt), ``_should_retry``, ``_calculate_retry_timeout`` and the sleep after it (the pause before the next), ``_process_response`` (the byte seam) and the
-stream classes' ``__init__`` (the event seam). Nothing users hold is wrapped. A seam that a release lacks switches its
-feature off with one warning. When the patches are removed each attribute is the original again, or what another tool
-has put over it; a patch buried under another tool's becomes a plain pass-through.
+(an attempt), ``_should_retry``, ``_calculate_retry_timeout`` and the sleep after it (the pause before the next),
+``_process_response`` (the byte seam) and the stream classes' ``__init__`` (the event seam). Nothing users hold is
+wrapped. A seam that a release lacks switches its feature off with one warning. When the patches are removed each
+attribute is the original again, or what another tool has put over it; a patch buried under another tool's becomes a
+plain pass-through.
 """
 
 from __future__ import annotations

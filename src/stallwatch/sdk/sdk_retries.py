@@ -59,9 +59,7 @@ def before_back_off(run: InFlight, headers: Headers | None, delay: float) -> flo
     return wanted
 
 
-def sleep_between(
-    run: InFlight, client: Any, *, options: Any, left: int, headers: Headers | None
-) -> None:
+def sleep_between(run: InFlight, client: Any, *, options: Any, left: int, headers: Headers | None) -> None:
     """Wait as the SDK would, but so that a cancel wakes; raises when there was one. ``left`` retries are left."""
     delay = client._calculate_retry_timeout(left, options, headers)
     base.log.info("Retrying %s in %f seconds, %i retries left", options.url, delay, left)

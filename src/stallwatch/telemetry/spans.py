@@ -244,30 +244,24 @@ def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[s
     if run.call.stream:
         attributes[Attr.CHUNKS] = tracker.chunks
         attributes[Attr.HEARTBEATS] = tracker.heartbeats
-    if tracker.first_token_at is not None:
-        attributes[Attr.TIME_TO_FIRST_TOKEN] = tracker.first_token_at - tracker.started
-    if tracker.first_visible_at is not None:
-        attributes[Attr.TIME_TO_VISIBLE] = tracker.first_visible_at - tracker.started
-    if tracker.longest_gap is not None:
-        attributes[Attr.GAP_MAX] = tracker.longest_gap
-    if run.stalls:
-        attributes[Attr.STALL_COUNT] = run.stalls
     if run.stall is not None:
         attributes.update(_stall_attributes(run.stall))
     attributes.update(_verdict(run.following))
     attributes.update(_received(run))
-    if run.scope_name is not None:
-        attributes[Attr.RUN_NAME] = run.scope_name
-    if outcome is Outcome.CANCELLED and run.cancel_reason is not None:
-        attributes[Attr.CANCEL_REASON] = run.cancel_reason
-    if run.error_type is not None:
-        attributes[Attr.ERROR_TYPE] = run.error_type
-    if run.status_code is not None:
-        attributes[Attr.HTTP_STATUS] = run.status_code
-    if run.request_id is not None:
-        attributes[Attr.REQUEST_ID] = run.request_id
-    if run.backstopped:
-        attributes[Attr.BACKSTOP] = True
+    first, visible = tracker.first_token_at, tracker.first_visible_at
+    optional = (
+        (Attr.TIME_TO_FIRST_TOKEN, None if first is None else first - tracker.started),
+        (Attr.TIME_TO_VISIBLE, None if visible is None else visible - tracker.started),
+        (Attr.GAP_MAX, tracker.longest_gap),
+        (Attr.STALL_COUNT, run.stalls or None),
+        (Attr.RUN_NAME, run.scope_name),
+        (Attr.CANCEL_REASON, run.cancel_reason if outcome is Outcome.CANCELLED else None),
+        (Attr.ERROR_TYPE, run.error_type),
+        (Attr.HTTP_STATUS, run.status_code),
+        (Attr.REQUEST_ID, run.request_id),
+        (Attr.BACKSTOP, run.backstopped or None),
+    )
+    attributes.update((name, value) for name, value in optional if value is not None)
     if standard:
         _add_response(run, attributes)
     return attributes
