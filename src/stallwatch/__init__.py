@@ -14,7 +14,7 @@ from stallwatch.governing import guard, unguard
 from stallwatch.instrumentor import OpenAIInstrumentor
 from stallwatch.policy import DEFAULT, Deadlines, HedgePolicy, Policy, RetryPolicy, Rule, policy
 from stallwatch.router import AsyncRouter, Route, Router
-from stallwatch.run import Run
+from stallwatch.run import Run, current_run
 from stallwatch.runtime.failures import classify
 from stallwatch.version import __version__
 
@@ -47,6 +47,7 @@ __all__ = [
     "Wire",
     "__version__",
     "classify",
+    "current_run",
     "guard",
     "policy",
     "unguard",

@@ -69,6 +69,8 @@ def _number(text: str) -> object:
 
 
 def _whole(text: str) -> object:
+    if text.lower() == "off":
+        return 0
     return int(text) if text.isascii() and text.isdigit() else text
 
 
@@ -140,7 +142,7 @@ SETTINGS: tuple[Setting, ...] = (
         variable="STALLWATCH_MAX_RETRIES",
         keyword="max_retries",
         default=str(BUILT_IN.retry.max_retries),
-        allowed="a whole number from 0 to 100",
+        allowed="a whole number from 0 to 100; 0 or 'off' switches retries off",
         meaning="how often a run may be tried again; never more than the client's own `max_retries`",
         read=_of_policy("max_retries", _whole),
     ),

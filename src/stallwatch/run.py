@@ -27,7 +27,7 @@ from stallwatch.durations import Duration, seconds
 from stallwatch.errors import RunCancelledError
 from stallwatch.runtime import sweeper
 
-__all__ = ["Member", "Run", "current"]
+__all__ = ["Member", "Run", "current_run"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -77,7 +77,9 @@ class Run:
         """
         if self._reason is None:
             self._reason = str(reason)
-        sweeper.soon(self._deliver)
+        # Nobody can join between this look and the flag unseen: whoever joins looks at the flag afterwards.
+        if self._members or self._inner:
+            sweeper.soon(self._deliver)
 
     @property
     def cancelled(self) -> bool:
@@ -124,7 +126,7 @@ class Run:
         if self._entered:
             raise RuntimeError("a Run can be entered once: make a new one for each block")
         self._entered = True
-        outer = self._outer = current()
+        outer = self._outer = current_run()
         if self.total is not None:
             self._until = Until(at=monotonic() + self.total, total=self.total)
         if outer is not None:
@@ -191,8 +193,8 @@ class Run:
 _current: ContextVar[Run | None] = ContextVar("stallwatch_run", default=None)
 
 
-def current() -> Run | None:
-    """Return the innermost run whose block is open in this thread or task."""
+def current_run() -> Run | None:
+    """Return the innermost run whose block is open in this thread or task; None outside any."""
     run = _current.get()
     while run is not None and run._exited:
         run = run._outer

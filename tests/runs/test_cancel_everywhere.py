@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import Any
 
@@ -19,7 +20,15 @@ from support.expect import Histogram
 from support.stage import Stage, play
 from support.telemetry import Captured, instrumented
 
-places = pytest.mark.parametrize("place", STANDSTILLS, ids=lambda place: place.name)
+
+def _param(place: Standstill) -> Any:
+    # When a handshake is cancelled the HTTP library leaves its socket to the garbage collector, with us and without.
+    lost = place.name in ("tls", "connect")
+    marks = [pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")] if lost else []
+    return pytest.param(place, marks=marks, id=place.name)
+
+
+places = pytest.mark.parametrize("place", [_param(place) for place in STANDSTILLS])
 ways = pytest.mark.parametrize(
     ("driver", "how"),
     [(SYNC, "thread"), (SYNC, "signal"), (ASYNC, "thread"), (ASYNC, "task")],
@@ -80,8 +89,9 @@ def test_a_run_is_cancelled_wherever_its_call_stands(
 
     with instrumented(**{**PATIENT, "mode": mode}) as captured:
         play(driver, story)
-    ours = gateway.ledger().for_model("m")
-    assert len(ours) == place.requests
+    if place.tls and driver.is_async:
+        gc.collect()
+    assert len(gateway.ledger().for_model("m")) == place.requests
     assert told_as_cancelled(captured, place, "user stop")["stallwatch.run.name"] == "answer"
 
 
@@ -98,6 +108,8 @@ def test_a_cancelled_task_is_cancelled_wherever_it_stands(gateway: FaultGateway,
 
     with instrumented(**PATIENT) as captured:
         play(ASYNC, story)
+    if place.tls:
+        gc.collect()
     assert len(gateway.ledger().for_model("m")) == place.requests
     told_as_cancelled(captured, place)
 
@@ -120,6 +132,8 @@ def test_ctrl_c_is_a_cancel_wherever_the_call_stands(
 
     with instrumented(**PATIENT) as captured:
         play(SYNC, story)
+    if place.tls or place.name == "connect":
+        gc.collect()
     assert len(gateway.ledger().for_model("m")) == place.requests
     told_as_cancelled(captured, place)
 
@@ -160,7 +174,7 @@ def test_a_cancelled_answer_never_looks_whole(
     gateway.script("m", [*([CloseDelimited()] if closes else []), Role(), Token("a"), Silence()])
 
     async def read(stage: Stage, source: Any, run: stallwatch.Run) -> None:
-        await stage.step(source)
+        await anext(source)
         if reads == "between":
             run.cancel("stop")
             await stage.closed(gateway, CLOSE_SEEN)
@@ -170,17 +184,21 @@ def test_a_cancelled_answer_never_looks_whole(
     async def story(stage: Stage) -> None:
         async with stage.inside(stage.client(gateway.base_url)) as client:
             how = "task" if stage.is_async else "thread"
-            with blow(how, lambda: reads == "blocked" and run.cancel("stop"), gateway, place):
-                with pytest.raises(stallwatch.RunCancelledError), stallwatch.Run() as run:
-                    if api == "stream":
-                        async with stage.inside(await stage.chat(client, "m")) as stream:
-                            await read(stage, stage.over(stream), run)
-                    else:
-                        opened = client.chat.completions.with_streaming_response.create(
-                            model="m", messages=MESSAGES, stream=True
-                        )
-                        async with stage.inside(opened) as response:
-                            await read(stage, stage.over(response.iter_lines()), run)
+            run = stallwatch.Run()
+            with (
+                blow(how, lambda: reads == "blocked" and run.cancel("stop"), gateway, place),
+                pytest.raises(stallwatch.RunCancelledError),
+                run,
+            ):
+                if api == "stream":
+                    async with stage.inside(await stage.chat(client, "m")) as stream:
+                        await read(stage, stage.over(stream), run)
+                else:
+                    opened = client.chat.completions.with_streaming_response.create(
+                        model="m", messages=MESSAGES, stream=True
+                    )
+                    async with stage.inside(opened) as response:
+                        await read(stage, stage.over(response.iter_lines()), run)
 
     with instrumented(**PATIENT) as captured:
         play(driver, story)

@@ -16,7 +16,7 @@ from stallwatch.core.phases import Stall, Tracker, Whole
 from stallwatch.core.words import AttemptRole, RaceResult, RetryDecision
 from stallwatch.errors import RunCancelledError
 from stallwatch.resolution import ResolvedPolicy
-from stallwatch.run import Run, current
+from stallwatch.run import Run, current_run
 from stallwatch.runtime.attempt import Attempt, ChunkReader, Following, Leg, Retries
 from stallwatch.runtime.routes import Proposal
 from stallwatch.telemetry.recorder import Call, Recorders, ResponseView
@@ -124,7 +124,7 @@ class RunState:
         self.answerless: str | None = None
         self.closed = self.backstopped = self.forgotten = self.orphaned = False
         self.ended_at: float | None = None
-        self.scope: Run | None = current()
+        self.scope: Run | None = current_run()
         self._gaps: array[float] | None = None
         self._untold = [True]
         self._begin_below()

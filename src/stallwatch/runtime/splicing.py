@@ -27,7 +27,7 @@ from stallwatch.core.chunks import only_comments
 from stallwatch.core.classify import Failure
 from stallwatch.core.opening import Opening
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import RetryDecision
+from stallwatch.core.words import Phase, RetryDecision
 from stallwatch.runtime import async_guard, retrying, waking
 from stallwatch.runtime.failures import failure_of, failure_of_frame
 from stallwatch.runtime.inflight import InFlight
@@ -123,7 +123,7 @@ class Splice:
         if self._again is None or run.ended or run.over or run.delivered:
             return None
         if isinstance(run.pending, Stall):
-            return Failure(stalled=True)
+            return None if run.pending.phase is Phase.TOTAL else Failure(stalled=True)
         return failure_of(error) if isinstance(error, Exception) and run.pending is None else None
 
     def _settle_down(self) -> None:

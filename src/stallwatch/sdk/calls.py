@@ -7,16 +7,21 @@ does. Everything else ends here. The span is current while the SDK sends, so tha
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+import anyio
+
 from stallwatch.clock import monotonic
-from stallwatch.core.words import Mode
+from stallwatch.core.classify import Failure
+from stallwatch.core.phases import Stall
+from stallwatch.core.words import Mode, Phase, RetryDecision
 from stallwatch.policy import call_policies
 from stallwatch.resolution import resolve
-from stallwatch.runtime import closing, registry, sweeper
+from stallwatch.runtime import closing, registry, retrying, sweeper
 from stallwatch.runtime.async_guard import AsyncGuard, TaskWaiter, waiter_of
 from stallwatch.runtime.bytestream import guarded_bytes
 from stallwatch.runtime.inflight import InFlight
@@ -78,14 +83,13 @@ def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
     return result
 
 
-async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
-    """Perform an asynchronous call as ``run``."""
+async def call_async(run: InFlight, send: Callable[[int | None], Awaitable[Any]]) -> Any:
+    """Perform an asynchronous call as ``run``; ``send`` takes the number of retries if it is not to be the call's."""
     active = run.recorders.activate(run)
     waiter = waiter_of(run)
     waiter.before_headers = True
     try:
-        with executing(run):
-            result = await waiter.watched(_noting(run, send))
+        result = await waiter.watched(_answered(run, waiter, send))
     finally:
         waiter.headers_are_in()
         run.recorders.deactivate(active)
@@ -97,12 +101,34 @@ async def call_async(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
     return result
 
 
-async def _noting(run: InFlight, send: Callable[[], Awaitable[Any]]) -> Any:
-    try:
-        return await send()
-    except Exception as error:
-        note_transport_timeout(run, error.__cause__)
-        raise
+async def _answered(run: InFlight, waiter: TaskWaiter, send: Callable[[int | None], Awaitable[Any]]) -> Any:
+    """Return what the SDK's ``request`` returns; where the transport sees no timeout and the watch has to end the wait
+    for headers, the SDK cannot try again, so it is done here."""
+    retries: int | None = None
+    while True:
+        before = run.tracker.attempts if retries is not None else None
+        try:
+            with executing(run, before=before):
+                return await send(retries)
+        except Exception as error:
+            note_transport_timeout(run, error.__cause__)
+            raise
+        except asyncio.CancelledError:
+            if not await _follows(run, waiter):
+                raise
+        retries = max(run.retries.allowed - run.tracker.attempts, 0)
+        await anyio.sleep(0.0 if run.decided is None else run.decided.delay)
+
+
+async def _follows(run: InFlight, waiter: TaskWaiter) -> bool:
+    """Tell whether another attempt follows a wait for headers that was ended by the watch."""
+    stall = run.pending
+    if not waiter.fired or waiter.cancelled_by_user or run.over:
+        return False
+    if not isinstance(stall, Stall) or stall.phase is Phase.TOTAL:
+        return False
+    following = retrying.after_failure(run, Failure(stalled=True), replayable=not run.call.uploads)
+    return following.decision is RetryDecision.RETRY and await waiter.reclaim()
 
 
 def _hand_over(run: InFlight, result: Any) -> None:

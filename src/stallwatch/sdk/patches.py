@@ -25,7 +25,13 @@ from stallwatch.runtime.retrying import may_sdk_retry
 from stallwatch.sdk.attempts import begin_attempt
 from stallwatch.sdk.calls import attach_again, attach_bytes, attach_events, call_async, call_sync, open_run
 from stallwatch.sdk.current import current_run, executing, resent_before
-from stallwatch.sdk.sdk_retries import before_back_off, raise_if_over, sleep_between, with_fewer_retries
+from stallwatch.sdk.sdk_retries import (
+    before_back_off,
+    raise_if_over,
+    sleep_between,
+    with_fewer_retries,
+    with_retries,
+)
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["Patches"]
@@ -140,7 +146,12 @@ class Patches:
                 return await wrapped(*args, **kwargs)
             with executing(None):
                 return await wrapped(*args, **kwargs)
-        return await call_async(run, lambda: wrapped(*args, **kwargs))
+
+        def send(retries: int | None) -> Any:
+            ours, named = (args, kwargs) if retries is None else with_retries(retries, args, kwargs)
+            return wrapped(*ours, **named)
+
+        return await call_async(run, send)
 
     def _build_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         before = resent_before()

@@ -86,6 +86,7 @@ def call_of(client: Any, options: Any, *, stream: bool) -> Call:
         server_address=address,
         server_port=port,
         attributes=_attributes(body, api),
+        uploads=bool(getattr(options, "files", None) or getattr(options, "content", None)),
     )
 
 

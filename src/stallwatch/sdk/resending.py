@@ -36,9 +36,7 @@ class Resend:
     @property
     def replayable(self) -> bool:
         """Whether client and response are still there, and the body is one that can be sent twice."""
-        options = self._options
-        consumed = getattr(options, "files", None) or getattr(options, "content", None)
-        return self._client() is not None and self._response() is not None and not consumed
+        return self._client() is not None and self._response() is not None and not self._run.call.uploads
 
     @property
     def encoded(self) -> bool:

@@ -22,7 +22,7 @@ from stallwatch.runtime.retry_after import Headers
 from stallwatch.runtime.retrying import before_sdk_retry
 from stallwatch.sdk.attempts import note_transport_timeout
 
-__all__ = ["before_back_off", "raise_if_over", "sleep_between", "with_fewer_retries"]
+__all__ = ["before_back_off", "raise_if_over", "sleep_between", "with_fewer_retries", "with_retries"]
 
 _EARLY = 0.001
 """Seconds; no attempt is worth starting for less."""
@@ -37,13 +37,17 @@ def with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwar
     allowed = min(own, run.policy.max_retries if wanted is None else wanted)
     capped = (run.policy.retries_explicit or wanted is not None) and run.policy.mode is Mode.ENFORCE
     run.retries = Retries(by_sdk=allowed if capped else own, allowed=allowed)
-    if not capped:
-        return args, kwargs
-    fewer = options.copy() if not hasattr(options, "model_copy") else options.model_copy()
-    fewer.max_retries = allowed
+    return with_retries(allowed, args, kwargs) if capped else (args, kwargs)
+
+
+def with_retries(retries: int, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return the arguments of the SDK's ``request``, with so many retries allowed."""
+    options = args[1] if len(args) > 1 else kwargs["options"]
+    changed = options.model_copy() if hasattr(options, "model_copy") else options.copy()
+    changed.max_retries = retries
     if len(args) > 1:
-        return (args[0], fewer, *args[2:]), kwargs
-    return args, {**kwargs, "options": fewer}
+        return (args[0], changed, *args[2:]), kwargs
+    return args, {**kwargs, "options": changed}
 
 
 def before_back_off(run: InFlight, headers: Headers | None, delay: float) -> float:

@@ -37,7 +37,8 @@ class Call:
     server_port: int | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Further request attributes for the span."""
-    method: str = "post"
+    uploads: bool = False
+    """Whether the request carries files, which may be consumed by sending them."""
 
     @property
     def origin(self) -> str:
