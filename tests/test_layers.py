@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("telemetry",),
     ("runtime", "run"),
     ("sdk",),
-    ("governing", "instrumentor", "side_effects", "racing", "router", "asgi"),
+    ("governing", "instrumentor", "routing", "router", "asgi"),
     ("testing", "cli", "__init__", "__main__"),
 )
 """Lowest first. A module may import its own layer and those before it."""

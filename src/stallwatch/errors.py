@@ -187,7 +187,12 @@ def _message(
     advice = f"Chunks received: {chunks}. {_advice(phase, set_by)}"
     if phase == Phase.TOTAL:
         # The last wait may have been short, so neither progress nor the wire is the point.
-        return f"the call used up its total: {waited:.2f} s of waiting (limit {limit:g} s). {advice}"
+        what = (
+            "run used up its total: {:.2f} s"
+            if set_by == "run"
+            else "call used up its total: {:.2f} s of waiting"
+        )
+        return f"the {what.format(waited)} (limit {limit:g} s). {advice}"
     what = "" if wire is None else f"; {_WIRE_TEXT[Wire(wire)]}"
     extended = "" if allowed is None or allowed <= limit else f", {allowed:g} s while bytes arrive"
     return f"no progress in phase {phase} for {waited:.2f} s (limit {limit:g} s{extended}){what}. {advice}"

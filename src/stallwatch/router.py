@@ -3,7 +3,7 @@
     router = Router([Route(client=a, model="m1"), Route(client=b, model="m2")])
     router.chat.completions.create(messages=..., stream=True)
 
-What is decided is decided in ``core.hedging``; how a leg is run, read and interrupted is in ``racing``. This module is
+What is decided is decided in ``core.hedging``; how a leg is run, read and interrupted is in ``routing``. This module is
 what users see: the routes, the settings and the entry points. A streamed call returns once there is progress, because
 only then is it known that this route answers; the role and empty chunks before it are kept and come first.
 """
@@ -18,8 +18,10 @@ from stallwatch.core.hedging import HedgeShare, LearnedDelay
 from stallwatch.core.words import FailureKind, FailureReason
 from stallwatch.governing import guard, is_governed
 from stallwatch.policy import HedgePolicy, Policy, RetryPolicy, policy
-from stallwatch.racing import AsyncRacer, Call, Racer
-from stallwatch.side_effects import leaves_traces
+from stallwatch.routing.async_race import AsyncRacer
+from stallwatch.routing.call import Call
+from stallwatch.routing.side_effects import leaves_traces
+from stallwatch.routing.sync_race import Racer
 
 __all__ = ["AsyncRouter", "Route", "Router"]
 

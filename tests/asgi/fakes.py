@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stallwatch.asgi import StallwatchMiddleware
-from stallwatch.run import Run, current
+from stallwatch.run import Run, current_run
 from support import leaks
 
 __all__ = ["BODY", "DISCONNECT", "END", "PIECE", "START", "FakeServer", "here", "played", "scope", "turns"]
@@ -67,7 +67,7 @@ class FakeServer:
 
 def here() -> Run:
     """The run that the app is in."""
-    run = current()
+    run = current_run()
     assert run is not None
     return run
 

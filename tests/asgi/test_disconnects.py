@@ -12,7 +12,7 @@ import pytest
 from asgi.fakes import BODY, DISCONNECT, END, PIECE, START, FakeServer, here, played, scope, turns
 from stallwatch import RunCancelledError
 from stallwatch.asgi import StallwatchMiddleware
-from stallwatch.run import Run, current
+from stallwatch.run import Run, current_run
 from support.children import spawn
 
 WITH_TRAILERS = {**START, "trailers": True}
@@ -113,7 +113,7 @@ def test_each_request_is_a_run_of_its_own() -> None:
     async def story() -> None:
         for _ in range(2):
             await FakeServer().serve(app)
-            assert current() is None
+            assert current_run() is None
 
     played(story)
     assert runs[0] is not runs[1]

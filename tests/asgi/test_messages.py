@@ -10,7 +10,7 @@ import pytest
 
 from asgi.fakes import BODY, DISCONNECT, END, PIECE, START, FakeServer, here, played, scope, turns
 from stallwatch.asgi import StallwatchMiddleware
-from stallwatch.run import current
+from stallwatch.run import current_run
 
 
 def body(*pieces: bytes) -> list[dict[str, Any]]:
@@ -221,7 +221,7 @@ def test_what_is_no_http_request_passes_untouched(kind: str) -> None:
 
     async def app(*given: Any) -> None:
         assert given == (request, server.receive, server.send)
-        assert current() is None
+        assert current_run() is None
 
     request = scope(kind=kind)
     played(lambda: StallwatchMiddleware(app)(request, server.receive, server.send))

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from asgi.served import Wire, served
 from stallwatch.asgi import StallwatchMiddleware
-from stallwatch.run import Run, current
+from stallwatch.run import Run, current_run
 from support.places import eventually
 
 polled: list[Run] = []
@@ -43,7 +43,7 @@ async def stream(request: Request) -> Response:
 
 async def poll(request: Request) -> Response:
     """Look again and again whether the client is still there, without reading anything else."""
-    run = current()
+    run = current_run()
     assert run is not None
     while not await request.is_disconnected():
         await asyncio.sleep(0.005)

@@ -42,7 +42,9 @@ class Captured:
         """The events of all spans, but for the attempts, which every call has; or those with these names."""
         events = [event for span in self.spans for event in span.events]
         wanted = [f"stallwatch.{name}" for name in names]
-        return [each for each in events if (each.name in wanted if names else each.name != "stallwatch.attempt")]
+        return [
+            each for each in events if (each.name in wanted if names else each.name != "stallwatch.attempt")
+        ]
 
     def attributes(self) -> dict[str, Any]:
         """The attributes of the one span."""

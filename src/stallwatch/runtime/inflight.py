@@ -135,7 +135,8 @@ class InFlight(RunState):
                 return True
             self.tracker.on_stall(found)
             return False
-        enforce = self.policy.mode is Mode.ENFORCE
+        # What the user's own scope allows is enforced in every mode.
+        enforce = self.policy.mode is Mode.ENFORCE or found.scoped
         self.tracker.on_stall(found)
         self.stall = found
         self.stalls += 1

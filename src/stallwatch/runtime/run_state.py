@@ -108,7 +108,7 @@ class RunState:
         self.refusal: tuple[RetryDecision, float] | None = None
         self.delivered = False
         self.resending = False
-        # Its place in a call with several routes; see ``racing``.
+        # Its place in a call with several routes; see ``routing``.
         self.leg: Leg | None = None
         self.role = AttemptRole.FIRST
         self.race: RaceResult | None = None

@@ -76,6 +76,11 @@ class Splice:
         again = self._again
         return None if again is None or again.encoded or not self.event_stream else Opening()
 
+    def _raise_if_cancelled(self) -> None:
+        # Said here once more, because not every transport can be woken, and some have bytes in hand.
+        if self._run.cancelled and not self._run.ended:
+            raise self._run.cancel_error()
+
     def _pass_on(self, data: bytes) -> tuple[bytes, Failure | None]:
         """Return what of new bytes may be handed on, or the failure that they tell of."""
         run, opening = self._run, self._opening
@@ -154,6 +159,7 @@ class SyncSplice(Splice):
         """Return the next bytes to hand on, None at the end."""
         if self._pieces is None:
             self._pieces = iter(self.inner)
+        self._raise_if_cancelled()
         while True:
             try:
                 data: bytes | None = next(self._pieces, None)
@@ -210,6 +216,7 @@ class AsyncSplice(Splice):
         """Return the next bytes to hand on, None at the end."""
         if self._pieces is None:
             self._pieces = aiter(self.inner)
+        self._raise_if_cancelled()
         while True:
             try:
                 data: bytes | None = await anext(self._pieces, None)

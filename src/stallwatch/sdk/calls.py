@@ -60,7 +60,7 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     run = InFlight(call, policy, wiring.recorders, choices_of(options), None if where is None else where.leg)
     if where is not None:
         where.run = run
-    if stream:
+    if stream or run.scope is not None:
         sweeper.ensure_running()
     return run
 

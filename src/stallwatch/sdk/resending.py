@@ -66,13 +66,21 @@ class Resend:
 
 
 def _send(run: InFlight, client: Any, kind: type, options: Any, before: int) -> Any:
-    with executing(run, before=before):
-        return _bare(client.request(kind, options, stream=True))
+    active = run.recorders.activate(run)
+    try:
+        with executing(run, before=before):
+            return _bare(client.request(kind, options, stream=True))
+    finally:
+        run.recorders.deactivate(active)
 
 
 async def _send_async(run: InFlight, client: Any, kind: type, options: Any, before: int) -> Any:
-    with executing(run, before=before):
-        return _bare(await client.request(kind, options, stream=True))
+    active = run.recorders.activate(run)
+    try:
+        with executing(run, before=before):
+            return _bare(await client.request(kind, options, stream=True))
+    finally:
+        run.recorders.deactivate(active)
 
 
 def _bare(result: Any) -> Any:

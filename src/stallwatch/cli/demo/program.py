@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import openai
 
@@ -21,6 +21,14 @@ QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Why d
 
 
 def main() -> None:
+    options = command_line().parse_args()
+    if options.api == "async":
+        asyncio.run(with_async_client(options))
+    else:
+        with_client(options)
+
+
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Stream one answer and print one JSON line per chunk.")
     parser.add_argument("--model", required=True)
     parser.add_argument("--api", choices=("sync", "async"), default="sync")
@@ -28,52 +36,52 @@ def main() -> None:
     parser.add_argument(
         "--pause-after", type=int, nargs="*", default=[], help="after which chunks to do that"
     )
-    options = parser.parse_args()
-    pause: float = options.pause
-    pauses = dict.fromkeys(options.pause_after, pause)
-    if options.api == "async":
-        asyncio.run(ask_async(options.model, pauses))
-    else:
-        ask(options.model, pauses)
+    return parser
 
 
-def ask(model: str, pauses: dict[int, float]) -> None:
+def with_client(options: argparse.Namespace) -> None:
     with openai.OpenAI() as client:
         # The SDK imports its resources on first use, and that is no wait for the server.
-        completions = client.chat.completions
-        tell("request")
-        try:
-            stream = completions.create(model=model, messages=QUESTION, stream=True)
-            for number, chunk in enumerate(stream, start=1):
-                tell_chunk(chunk)
-                if number in pauses:
-                    tell("pause", seconds=pauses[number])
-                    time.sleep(pauses[number])
-            tell("completed")
-        except openai.APITimeoutError as error:
-            tell_error("timeout", error)
-        except openai.OpenAIError as error:
-            tell_error("error", error)
+        ask(client.chat.completions, options)
 
 
-async def ask_async(model: str, pauses: dict[int, float]) -> None:
+async def with_async_client(options: argparse.Namespace) -> None:
     async with openai.AsyncOpenAI() as client:
-        completions = client.chat.completions
-        tell("request")
-        try:
-            stream = await completions.create(model=model, messages=QUESTION, stream=True)
-            number = 0
-            async for chunk in stream:
-                number += 1
-                tell_chunk(chunk)
-                if number in pauses:
-                    tell("pause", seconds=pauses[number])
-                    await asyncio.sleep(pauses[number])
-            tell("completed")
-        except openai.APITimeoutError as error:
-            tell_error("timeout", error)
-        except openai.OpenAIError as error:
-            tell_error("error", error)
+        await ask_async(client.chat.completions, options)
+
+
+def ask(completions: Any, options: argparse.Namespace) -> None:
+    tell("request")
+    try:
+        stream = completions.create(model=options.model, messages=QUESTION, stream=True)
+        for number, chunk in enumerate(stream, start=1):
+            tell_chunk(chunk)
+            if number in options.pause_after:
+                tell("pause", seconds=options.pause)
+                time.sleep(options.pause)
+        tell("completed")
+    except openai.APITimeoutError as error:
+        tell_error("timeout", error)
+    except openai.OpenAIError as error:
+        tell_error("error", error)
+
+
+async def ask_async(completions: Any, options: argparse.Namespace) -> None:
+    tell("request")
+    try:
+        stream = await completions.create(model=options.model, messages=QUESTION, stream=True)
+        number = 0
+        async for chunk in stream:
+            number += 1
+            tell_chunk(chunk)
+            if number in options.pause_after:
+                tell("pause", seconds=options.pause)
+                await asyncio.sleep(options.pause)
+        tell("completed")
+    except openai.APITimeoutError as error:
+        tell_error("timeout", error)
+    except openai.OpenAIError as error:
+        tell_error("error", error)
 
 
 def tell_chunk(chunk: ChatCompletionChunk) -> None:

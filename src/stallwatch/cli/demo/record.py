@@ -17,6 +17,8 @@ from stallwatch.cli.demo.scenes import Scene
 __all__ = [
     "Demonstration",
     "End",
+    "EventRecord",
+    "Exchange",
     "Failure",
     "Got",
     "Pause",
@@ -65,12 +67,37 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and the answer to it, as the server saw them; a call has one for each attempt."""
+
+    at: float
+    model: str
+    sent: tuple[Sent, ...] = ()
+    closed_at: float | None = None
+    closed_how: str | None = None
+    """Who closed: ``fin`` and ``rst`` are the client's doing, ``server`` is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """The exception the program caught."""
 
     type: str
     message: str
     code: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    """An event on the span."""
+
+    name: str
+    at: float
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def get(self, name: str) -> Any:
+        """Return an attribute, or None."""
+        return self.attributes.get(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +109,7 @@ class SpanRecord:
     began: float
     duration: float
     attributes: Mapping[str, Any]
-    events: tuple[str, ...] = ()
+    events: tuple[EventRecord, ...] = ()
 
     def get(self, name: str) -> Any:
         """Return an attribute, or None."""
@@ -99,10 +126,8 @@ class RunRecord:
     ended_at: float
     got: tuple[Got, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    sent: tuple[Sent, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
     failure: Failure | None = None
-    server_closed_at: float | None = None
-    server_closed_how: str | None = None
     span: SpanRecord | None = None
     spans: int = 0
     """Spans received for this run; more or fewer than one is a finding."""
@@ -112,6 +137,11 @@ class RunRecord:
     def text(self) -> str:
         """The answer as far as it came."""
         return "".join(got.text for got in self.got)
+
+    @property
+    def last_exchange(self) -> Exchange | None:
+        """The exchange that gave the answer, or the error."""
+        return self.exchanges[-1] if self.exchanges else None
 
     def waits(self) -> tuple[tuple[float, float], ...]:
         """Return when the program waited for progress: from and to, one pair per wait. Empty chunks end no wait."""
@@ -178,6 +208,21 @@ class Demonstration:
     metrics: tuple[Series, ...] = ()
     collector: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def dead(self) -> tuple[SceneRecord, ...]:
+        """The scenes in which the guarded call must end with an error."""
+        return tuple(record for record in self.scenes if record.scene.must_be_cut)
+
+    @property
+    def recovered(self) -> tuple[SceneRecord, ...]:
+        """The scenes in which a further attempt must save the guarded call."""
+        return tuple(record for record in self.scenes if record.scene.must_recover)
+
+    @property
+    def healthy(self) -> tuple[SceneRecord, ...]:
+        """The scenes in which the guard must leave the call alone."""
+        return tuple(record for record in self.scenes if record.scene.is_healthy)
 
     @property
     def ok(self) -> bool:

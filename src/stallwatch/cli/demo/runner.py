@@ -1,4 +1,4 @@
-"""The demonstration itself: two gateways, one sink, and the plain program fourteen times.
+"""The demonstration itself: two gateways, one sink, and a program for each scene, twice.
 
 Bare and guarded runs get a gateway each, so that a ledger entry belongs to one run without any mark in the request.
 Programs start a few at a time and then run side by side; the long waits overlap.
@@ -13,36 +13,25 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from shutil import which
 
 from stallwatch.cli.demo.checks import differences
 from stallwatch.cli.demo.child import HUNG, Told, run_child
-from stallwatch.cli.demo.child_env import RUN_ATTRIBUTE, bare_env, guarded_env, guarded_settings
+from stallwatch.cli.demo.child_env import bare_env, guarded_env, guarded_settings
+from stallwatch.cli.demo.evidence import added_up, run_record
 from stallwatch.cli.demo.forward import Collector, Forwarder
-from stallwatch.cli.demo.record import (
-    Demonstration,
-    End,
-    Got,
-    Pause,
-    RunRecord,
-    SceneRecord,
-    Sent,
-    Series,
-    SpanRecord,
-)
+from stallwatch.cli.demo.record import Demonstration, RunRecord, SceneRecord
 from stallwatch.cli.demo.scenes import POLICY_FILE, SCENES, STILL_WAITING, Scene
-from stallwatch.cli.demo.sink import MetricPoint, Sink, SpanData
+from stallwatch.cli.demo.sink import Sink
 from stallwatch.cli.extras import CannotRun
 from stallwatch.testing.gateway import FaultGateway
-from stallwatch.testing.ledger import Ledger, RequestRecord
+from stallwatch.testing.ledger import Ledger
 
-__all__ = ["PROGRAM", "Progress", "check_runnable", "demonstrate"]
+__all__ = ["Progress", "check_runnable", "demonstrate", "program_of"]
 
-PROGRAM = Path(__file__).with_name("program.py")
-_SCOPES = ("stallwatch",)
 _LEDGER_PATIENCE = 2.0
 
 
@@ -137,7 +126,12 @@ async def _play(
 
     async def play(scene: Scene, guarded: bool) -> Told:
         return await run_child(
-            [*([launcher] if guarded else []), sys.executable, str(PROGRAM), *scene.arguments],
+            [
+                *([launcher] if guarded else []),
+                sys.executable,
+                str(program_of(scene, guarded)),
+                *scene.arguments(guarded),
+            ],
             environment(scene, guarded),
             patience=_patience(scene, guarded),
             starting=starting,
@@ -148,20 +142,27 @@ async def _play(
     return dict(zip(order, await asyncio.gather(*(play(*item) for item in order)), strict=True))
 
 
+def program_of(scene: Scene, guarded: bool) -> Path:
+    """Return the program that plays this side of the scene."""
+    return Path(__file__).with_name(scene.program(guarded))
+
+
 def _judged(scene: Scene, bare: RunRecord, guarded: RunRecord) -> SceneRecord:
     found = differences(scene, bare, guarded)
     return SceneRecord(scene=scene, bare=bare, guarded=guarded, differences=found)
 
 
 def _patience(scene: Scene, guarded: bool) -> float:
-    return STILL_WAITING if scene.must_be_cut and not guarded else HUNG
+    return HUNG if guarded or scene.is_healthy else STILL_WAITING
 
 
 def _duration(scene: Scene, guarded: bool) -> float:
     """Guess how long a run takes, so that the longest start first."""
-    if scene.must_be_cut:
-        return scene.allowed if guarded else STILL_WAITING
-    return scene.pause * len(scene.pause_after) + 2.0
+    if scene.is_healthy:
+        return scene.pause * len(scene.pause_after) + 2.0
+    if not guarded:
+        return STILL_WAITING
+    return scene.allowed if scene.must_be_cut else scene.allowed + 1.0
 
 
 def _listener(progress: Progress, scene: Scene, guarded: bool) -> Callable[[Told], None]:
@@ -180,72 +181,6 @@ async def _settled(gateway: FaultGateway) -> Ledger:
         return await gateway.wait_for_async(lambda ledger: not ledger.open_connections, _LEDGER_PATIENCE)
     except AssertionError:
         return gateway.ledger()
-
-
-def run_record(
-    told: Told, *, guarded: bool, scene: Scene, ledger: Ledger, spans: Sequence[SpanData]
-) -> RunRecord:
-    """Bring together what the program said, what the server saw and the span of one run."""
-    start = told.ended_at if told.started is None else told.started
-    record = RunRecord(
-        guarded=guarded,
-        started=start,
-        end=told.end or End.CRASHED,
-        ended_at=told.ended_at - start,
-        got=tuple(Got(at=got.at - start, text=got.text, finish=got.finish) for got in told.got),
-        pauses=tuple(Pause(at=pause.at - start, seconds=pause.seconds) for pause in told.pauses),
-        failure=told.failure,
-        stderr=told.stderr,
-    )
-    requests = ledger.for_model(scene.model)
-    if requests:
-        record = _with_server(record, requests[-1], ledger.epoch - start)
-    own = [
-        span
-        for span in (spans if guarded else ())
-        if span.scope in _SCOPES and span.resource.get(RUN_ATTRIBUTE) == scene.name
-    ]
-    return replace(record, spans=len(own), span=_span_record(own[-1], start) if own else None)
-
-
-def _with_server(record: RunRecord, request: RequestRecord, offset: float) -> RunRecord:
-    closed = request.peer_closed_at
-    return replace(
-        record,
-        sent=tuple(Sent(at=sent.at + offset, kind=str(sent.kind)) for sent in request.sent),
-        server_closed_at=None if closed is None else closed + offset,
-        server_closed_how=request.closed_how,
-    )
-
-
-def _span_record(span: SpanData, start: float) -> SpanRecord:
-    return SpanRecord(
-        name=span.name,
-        status=span.status,
-        began=span.start - start,
-        duration=span.end - span.start,
-        attributes=span.attributes,
-        events=tuple(event.name for event in span.events),
-    )
-
-
-def added_up(points: Sequence[MetricPoint]) -> tuple[Series, ...]:
-    """Add up equal series of all programs, the model left out: here it is only the scenario's name."""
-    sums: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[float, int | None]] = {}
-    for point in points:
-        if point.scope not in _SCOPES:
-            continue
-        attributes = {
-            name: str(value) for name, value in point.attributes.items() if name != "gen_ai.request.model"
-        }
-        key = (point.name, point.unit, tuple(sorted(attributes.items())))
-        value, count = sums.get(key, (0.0, None))
-        total = None if point.count is None else point.count + (count or 0)
-        sums[key] = (value + point.value, total)
-    return tuple(
-        Series(name=name, unit=unit, attributes=dict(attributes), value=value, count=count)
-        for (name, unit, attributes), (value, count) in sorted(sums.items())
-    )
 
 
 def _notes(forwarder: Forwarder | None) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""The seven scenes, as data: what the server does, and what must come of it.
+"""The ten scenes, as data: what the server does, and what must come of it.
 
 The limits are the built-in ones at one hundredth, so that minutes pass in seconds: 1.2 s stands for 120 s of silence,
-3 s for the 300 s of a model that thinks in silence. Each ``model`` is a scenario name of the fault gateway.
+3 s for the 300 s of a model that thinks in silence. Each ``model`` and ``backup`` is a scenario name of the fault
+gateway, and none is used twice: by it the gateway's ledger tells the scenes apart.
 """
 
 from __future__ import annotations
@@ -9,14 +10,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stallwatch.core.words import Phase, Wire
+from stallwatch.core.words import AttemptRole, Phase, Wire
 
-__all__ = ["LIMIT", "POLICY_FILE", "SCENES", "SETTINGS", "STILL_WAITING", "THINKER_LIMIT", "Scene"]
+__all__ = [
+    "LIMIT",
+    "PLAIN_PROGRAM",
+    "POLICY_FILE",
+    "ROUTED_PROGRAM",
+    "SCENES",
+    "SETTINGS",
+    "STILL_WAITING",
+    "THINKER_LIMIT",
+    "Scene",
+]
 
 Api = Literal["sync", "async"]
 
 LIMIT = 1.2
 THINKER_LIMIT = 3.0
+HEDGE = 0.4
+"""Seconds the first route may be without progress before a second one is asked beside it."""
+
+PLAIN_PROGRAM = "program.py"
+ROUTED_PROGRAM = "routed_program.py"
 
 STILL_WAITING = 4.0
 """Seconds after which the demo ends a bare run that would wait on."""
@@ -28,7 +44,8 @@ SETTINGS = {
     "STALLWATCH_TOTAL_TIMEOUT": "36s",
     "STALLWATCH_MAX_RETRIES": "0",
 }
-"""What the guarded programs are given, beside the policy file. Retries are off, so that each wait shows once."""
+"""What the guarded programs are given, beside the policy file. Retries are off where they are not the subject, so that
+each wait shows once."""
 
 POLICY_FILE = f"""\
 [[rule]]
@@ -36,13 +53,24 @@ name = "silent thinkers"
 model = "think-silently*"
 first_token = {THINKER_LIMIT}
 thinking = {THINKER_LIMIT}
+
+[[rule]]
+name = "one retry"
+model = "silent>*"
+max_retries = 1
 """
-"""Stands for the built-in list of models that think in silence; the gateway's model names are not on it."""
+"""The first rule stands for the built-in list of models that think in silence; the gateway's model names are not on it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One stream story. ``allowed`` is the wait after which it must be cut: the limit, or its keepalive extension."""
+    """One stream story.
+
+    ``allowed`` is the wait after which an attempt must be cut: the limit, or its keepalive extension. ``answered_by``
+    is the attempt whose answer the guarded program must get. With a ``backup`` the guarded program has a second route,
+    asked beside the first after ``hedge`` seconds if that is set, else after a failure.
+    """
 
     name: str
     title: str
@@ -52,6 +80,9 @@ class Scene:
     model: str
     api: Api
     must_be_cut: bool = False
+    answered_by: AttemptRole = AttemptRole.FIRST
+    backup: str | None = None
+    hedge: float | None = None
     phase: Phase | None = None
     wire: Wire | None = None
     limit: float = LIMIT
@@ -60,11 +91,33 @@ class Scene:
     pause_after: tuple[int, ...] = ()
 
     @property
-    def arguments(self) -> tuple[str, ...]:
-        """The command line of the plain program, after its path."""
+    def must_recover(self) -> bool:
+        """Whether an attempt after the first must save the call."""
+        return self.answered_by is not AttemptRole.FIRST
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the guard has nothing to do."""
+        return not (self.must_be_cut or self.must_recover)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model names of its requests."""
+        return (self.model,) if self.backup is None else (self.model, self.backup)
+
+    def program(self, guarded: bool) -> str:
+        """Return the file name of the program: only with a guard there can be routes."""
+        return ROUTED_PROGRAM if guarded and self.backup is not None else PLAIN_PROGRAM
+
+    def arguments(self, guarded: bool) -> tuple[str, ...]:
+        """Return the program's command line, after its path."""
         pauses = [str(number) for number in self.pause_after]
         reader = ("--pause", f"{self.pause:g}", "--pause-after", *pauses) if pauses else ()
-        return ("--model", self.model, "--api", self.api, *reader)
+        routes: tuple[str, ...] = ()
+        if guarded and self.backup is not None:
+            hedge = () if self.hedge is None else ("--hedge", f"{self.hedge:g}")
+            routes = ("--backup", self.backup, *hedge)
+        return ("--model", self.model, "--api", self.api, *reader, *routes)
 
 
 SCENES: tuple[Scene, ...] = (
@@ -116,6 +169,43 @@ SCENES: tuple[Scene, ...] = (
         phase=Phase.FIRST_TOKEN,
         wire=Wire.HEARTBEAT_ONLY,
         allowed=2 * LIMIT,
+    ),
+    Scene(
+        name="retry",
+        title="Retry of a silent answer",
+        server="Answers 200 and says nothing the first time; answers well the second time.",
+        expected=f"Aborted after {LIMIT:g} s, asked again, and answered in full.",
+        bare="Waits for the SDK's read timeout: 10 minutes. Its own retries end with the headers.",
+        model="silent>slow:tokens=12,gap=0.05",
+        api="sync",
+        answered_by=AttemptRole.RETRY,
+        phase=Phase.FIRST_TOKEN,
+        wire=Wire.DEAD_WIRE,
+    ),
+    Scene(
+        name="fallback",
+        title="Fallback to another route",
+        server="The first route sends the role and dies; a second one is healthy.",
+        expected=f"Aborted after {LIMIT:g} s without a token, and the second route asked at once.",
+        bare="Knows one route, and waits for the SDK's read timeout: 10 minutes.",
+        model="stall-after:tokens=0",
+        backup="slow:tokens=14,gap=0.05",
+        api="async",
+        answered_by=AttemptRole.FALLBACK,
+        phase=Phase.FIRST_TOKEN,
+        wire=Wire.DEAD_WIRE,
+    ),
+    Scene(
+        name="hedge",
+        title="Hedge against a slow route",
+        server="The first route takes the request and does not reply; a second one is healthy.",
+        expected=f"After {HEDGE:g} s the second route is asked beside the first. It wins, and the first is closed.",
+        bare="Waits for the SDK's read timeout, and twice more with its own retries: 30 minutes.",
+        model="never-responds",
+        backup="slow:tokens=16,gap=0.05",
+        hedge=HEDGE,
+        api="sync",
+        answered_by=AttemptRole.HEDGE,
     ),
     Scene(
         name="silent-thinker",

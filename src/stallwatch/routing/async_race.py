@@ -1,0 +1,131 @@
+"""Asynchronous routed calls: one leg after another in the caller's task, or two side by side.
+
+Side by side, each leg has a task and a scope of its own inside the caller's run; a loser's task is cancelled, and
+nobody waits for it. The caller reads the winner's stream itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from stallwatch.routing.call import SOON, Call, Runner
+from stallwatch.runtime import closing
+from stallwatch.runtime.async_guard import AsyncGuard
+from stallwatch.sdk.current import placing
+
+__all__ = ["AsyncRacer"]
+
+
+class AsyncRacer:
+    """Drives asynchronous calls."""
+
+    async def call(self, call: Call) -> Any:
+        """Return the answer of the first route that gives one; raises the last route's error."""
+        return await (self._in_turn(call) if call.delay is None else self._side_by_side(call))
+
+    async def _in_turn(self, call: Call) -> Any:
+        leg = call.begin()
+        while True:
+            try:
+                result = await self._perform(call, leg)
+            except Exception as error:
+                following = call.failed(leg, error)
+                if not isinstance(following, Runner):
+                    raise
+                leg = following
+            except BaseException:
+                call.abandon()
+                raise
+            else:
+                call.accept(leg)
+                return result
+
+    async def _perform(self, call: Call, leg: Runner) -> Any:
+        with placing(leg.place):
+            result = await call.send(leg.route)
+        guard = getattr(result, "_iterator", None)
+        if isinstance(guard, AsyncGuard):
+            await guard.read_ahead()
+        return result
+
+    async def _side_by_side(self, call: Call) -> Any:
+        tasks: dict[asyncio.Task[None], Runner] = {}
+
+        def start(leg: Runner) -> None:
+            tasks[asyncio.create_task(self._leg(call, leg))] = leg
+
+        start(call.begin())
+        try:
+            while True:
+                done, _ = await asyncio.wait(tasks, timeout=call.wait(), return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    hedge = call.hedge() if call.opened else None
+                    if hedge is not None:
+                        start(hedge)
+                    elif not call.opened:
+                        await asyncio.sleep(SOON)
+                    continue
+                for task in done:
+                    leg = tasks.pop(task)
+                    if leg.error is None:
+                        losers = call.accept(leg)
+                        if losers is None:
+                            continue
+                        _leave(tasks)
+                        return leg.result
+                    following = call.failed(leg, leg.error) if isinstance(leg.error, Exception) else leg.error
+                    if isinstance(following, Runner):
+                        start(following)
+                    elif following is not None:
+                        raise following
+        except Exception:
+            _leave(tasks)
+            raise
+        except BaseException:
+            await _end(tasks)
+            call.abandon()
+            raise
+
+    async def _leg(self, call: Call, leg: Runner) -> None:
+        try:
+            async with leg.scope:
+                leg.result = await self._perform(call, leg)
+        except BaseException as error:
+            leg.error = error
+            if leg.lost and isinstance(error, asyncio.CancelledError):
+                raise
+
+
+_leaving: set[asyncio.Task[None]] = set()
+"""Losers on their way out; the loop itself holds tasks weakly only."""
+
+
+def _leave(tasks: dict[asyncio.Task[None], Runner]) -> None:
+    """Interrupt the legs that have lost, and wait for none of them."""
+    for task, leg in tasks.items():
+        leg.lost = True
+        task.cancel()
+        _leaving.add(task)
+        task.add_done_callback(_left(leg))
+
+
+def _left(leg: Runner) -> Callable[[asyncio.Task[None]], None]:
+    def left(task: asyncio.Task[None]) -> None:
+        _leaving.discard(task)
+        if leg.result is not None:
+            # It answered in the very moment.
+            response = getattr(leg.result, "response", None)
+            if response is not None:
+                closing.close_soon(task.get_loop(), response)
+
+    return left
+
+
+async def _end(tasks: dict[asyncio.Task[None], Runner]) -> None:
+    """The caller was cancelled: end all legs, and wait until their connections are closed."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

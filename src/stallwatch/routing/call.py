@@ -1,0 +1,216 @@
+"""One routed call: its legs, what becomes of them, and what is told of it.
+
+A leg is a run on one route. It is over when its answer has made progress, has ended, or has failed. All legs tell of
+one call: they share its span, and only the leg that is released in the end ends it. What is decided is decided in
+``core.hedging``; how legs are run and interrupted is in ``sync_race`` and ``async_race``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stallwatch.clock import monotonic
+from stallwatch.core.attempts import may_fall_back
+from stallwatch.core.hedging import Accept, HedgeShare, Launch, LearnedDelay, Race
+from stallwatch.core.words import (
+    AttemptRole,
+    FailureKind,
+    FailureReason,
+    HedgeResult,
+    Outcome,
+    RaceResult,
+    RetryDecision,
+)
+from stallwatch.errors import EarlierRouteError
+from stallwatch.run import Run
+from stallwatch.runtime.attempt import Journey, Leg
+from stallwatch.runtime.failures import classify, describe
+from stallwatch.runtime.inflight import InFlight
+from stallwatch.sdk.current import Place
+
+__all__ = ["LOST", "SOON", "Call", "Runner"]
+
+LOST = "another route answered first"
+_LEFT = "the caller was interrupted"
+
+SOON = 0.002
+"""Seconds until a hedge is looked at again whose first leg has not even been opened."""
+
+
+@dataclass(slots=True, eq=False)
+class Runner:
+    """One leg under way."""
+
+    number: int
+    route: int
+    role: AttemptRole
+    place: Place
+    scope: Run = field(default_factory=Run)
+    result: Any = None
+    error: BaseException | None = None
+    lost: bool = False
+
+    @property
+    def run(self) -> InFlight | None:
+        return self.place.run
+
+    def release(self) -> None:
+        """This leg is the one that tells how the call ended."""
+        if self.run is not None:
+            self.run.release()
+
+
+class Call:
+    """One routed call: ``send`` makes it on a route, ``title`` names one; ``retries`` are those of each route."""
+
+    def __init__(
+        self,
+        send: Callable[[int], Any],
+        title: Callable[[int], str],
+        *,
+        routes: int,
+        retries: int,
+        eligible: frozenset[FailureKind | FailureReason],
+        delay: float | None,
+        share: HedgeShare | None,
+        learned: LearnedDelay | None,
+    ) -> None:
+        self.send = send
+        self.delay = delay
+        self._title = title
+        self._retries = retries
+        self._share = share
+        self._learned = learned
+        self._race = Race(routes=routes, delay=delay)
+        self._journey = Journey(eligible, self._race.routes_left)
+        self._started = monotonic()
+        self._legs: list[Runner] = []
+        self._refused = False
+
+    def begin(self) -> Runner:
+        """Make the first leg."""
+        if self._share is not None:
+            self._share.on_call()
+        return self._prepare(self._race.begin(self._started))
+
+    def _prepare(self, launch: Launch) -> Runner:
+        earlier = next((leg.run for leg in reversed(self._legs) if leg.run is not None), None)
+        leg = Leg(
+            number=launch.leg,
+            journey=self._journey,
+            earlier=earlier,
+            role=launch.role,
+            retries=self._retries,
+        )
+        made = Runner(launch.leg, launch.route, launch.role, Place(leg))
+        self._legs.append(made)
+        return made
+
+    # The hedge
+
+    def wait(self) -> float | None:
+        """Return the seconds until a hedge is due, or None."""
+        due = self._race.due()
+        return None if due is None else max(due - monotonic(), 0.0)
+
+    def hedge(self) -> Runner | None:
+        """The first leg has made no progress in time: make the second, if the share admits it."""
+        if self._share is None:
+            return None
+        allowed = self._share.take()
+        self._refused = not allowed
+        launch = self._race.on_due(allowed=allowed)
+        return None if launch is None else self._prepare(launch)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the first leg has come as far as its span, which the second must find."""
+        return self._legs[0].run is not None or self._legs[0].error is not None
+
+    # What comes of legs
+
+    def accept(self, leg: Runner) -> list[Runner] | None:
+        """A leg has answered: return the losers, or None when it is a loser itself."""
+        verdict = self._race.on_progress(leg.number)
+        if not isinstance(verdict, Accept):
+            return None
+        if self._learned is not None and self._legs[0].error is None:
+            self._learned.learn(monotonic() - self._started)
+        losers = [self._legs[number] for number in verdict.losers]
+        run = leg.run
+        for loser in losers:
+            loser.lost = True
+            if loser.run is not None:
+                loser.run.race = RaceResult.LOSER
+        if run is not None:
+            if self._race.hedged:
+                _mark_winner(run)
+                run.recorders.hedge(
+                    run,
+                    HedgeResult.WON if leg.role is AttemptRole.HEDGE else HedgeResult.LOST,
+                    self.delay or 0.0,
+                )
+            elif self._refused:
+                run.recorders.hedge(run, HedgeResult.REFUSED, self.delay or 0.0)
+        leg.release()
+        return losers
+
+    def failed(self, leg: Runner, error: Exception) -> Runner | None | BaseException:
+        """A leg has failed: return the next one, the error to raise, or None while others run."""
+        leg.error = error
+        following = self._race.on_failure(leg.number, self._decision(leg, error))
+        if following is None:
+            return None
+        if isinstance(following, Launch):
+            run = leg.run
+            if run is not None and run.failed is not None:
+                run.recorders.fallback(run, run.failed, self._title(following.route))
+            return self._prepare(following)
+        if self._race.hedged and leg.run is not None:
+            leg.run.recorders.hedge(leg.run, HedgeResult.FAILED, self.delay or 0.0)
+        leg.release()
+        self._chain(error, leg)
+        return error
+
+    def abandon(self) -> None:
+        """The caller was interrupted: end all legs, and the call with them."""
+        for leg in self._legs:
+            leg.lost = True
+            leg.scope.cancel(_LEFT)
+        first = next((leg for leg in self._legs if leg.run is not None), None)
+        if first is not None and first.run is not None:
+            first.run.end(Outcome.CANCELLED)
+            first.release()
+
+    def _decision(self, leg: Runner, error: Exception) -> RetryDecision:
+        run = leg.run
+        if run is not None:
+            return RetryDecision.FAIL_FAST if run.following is None else run.following.decision
+        return may_fall_back(
+            verdict=classify(error),
+            delivered=False,
+            cancelled=False,
+            total_left=None,
+            routes_left=self._race.routes_left(leg.number),
+            eligible=self._journey.eligible,
+        )
+
+    def _chain(self, error: BaseException, last: Runner) -> None:
+        """Hang the earlier routes' errors under the one that is raised, the newest first."""
+        for leg in reversed(self._legs):
+            if leg is last or leg.error is None or leg.lost:
+                continue
+            _, text, _ = describe(leg.error, None)
+            earlier = EarlierRouteError(self._title(leg.route), text)
+            earlier.__cause__ = leg.error
+            end = error
+            while end.__cause__ is not None:
+                end = end.__cause__
+            end.__cause__ = earlier
+            error = leg.error
+
+
+def _mark_winner(run: InFlight) -> None:
+    run.race = RaceResult.WINNER

@@ -1,0 +1,116 @@
+"""Synchronous routed calls: one leg after another in the caller's thread, or two side by side.
+
+Side by side, each leg has a thread and a scope of its own inside the caller's run, so that the loser alone can be
+interrupted, wherever it stands, and the caller's cancel still reaches all. The caller reads the winner's stream itself.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextvars import copy_context
+from typing import Any
+
+from stallwatch.routing.call import LOST, SOON, Call, Runner
+from stallwatch.runtime.sync_guard import SyncGuard
+from stallwatch.sdk.current import placing
+
+__all__ = ["Racer"]
+
+
+class Racer:
+    """Drives synchronous calls."""
+
+    def call(self, call: Call) -> Any:
+        """Return the answer of the first route that gives one; raises the last route's error."""
+        return self._in_turn(call) if call.delay is None else self._side_by_side(call)
+
+    def _in_turn(self, call: Call) -> Any:
+        leg = call.begin()
+        while True:
+            try:
+                result = self._perform(call, leg)
+            except Exception as error:
+                following = call.failed(leg, error)
+                if not isinstance(following, Runner):
+                    raise
+                leg = following
+            except BaseException:
+                call.abandon()
+                raise
+            else:
+                call.accept(leg)
+                return result
+
+    def _perform(self, call: Call, leg: Runner) -> Any:
+        with placing(leg.place):
+            result = call.send(leg.route)
+        guard = getattr(result, "_iterator", None)
+        if isinstance(guard, SyncGuard):
+            guard.read_ahead()
+        return result
+
+    def _side_by_side(self, call: Call) -> Any:
+        over: queue.SimpleQueue[Runner] = queue.SimpleQueue()
+        self._start(call, call.begin(), over)
+        try:
+            while True:
+                leg = self._next(call, over)
+                if leg is None:
+                    continue
+                if leg.error is None:
+                    losers = call.accept(leg)
+                    for loser in losers or ():
+                        loser.scope.cancel(LOST)
+                    return leg.result
+                if not isinstance(leg.error, Exception):
+                    raise leg.error
+                following = call.failed(leg, leg.error)
+                if isinstance(following, Runner):
+                    self._start(call, following, over)
+                elif following is not None:
+                    raise following
+        except Exception:
+            raise
+        except BaseException:
+            call.abandon()
+            raise
+
+    def _next(self, call: Call, over: queue.SimpleQueue[Runner]) -> Runner | None:
+        """Return the next leg that is over; start the hedge when it is due first."""
+        try:
+            return over.get(timeout=call.wait())
+        except queue.Empty:
+            pass
+        if not call.opened:
+            try:
+                return over.get(timeout=SOON)
+            except queue.Empty:
+                return None
+        hedge = call.hedge()
+        if hedge is not None:
+            self._start(call, hedge, over)
+        return None
+
+    def _start(self, call: Call, leg: Runner, over: queue.SimpleQueue[Runner]) -> None:
+        # In a copy of the caller's context each, so that policies, runs and the current span reach both.
+        work = copy_context().run
+        threading.Thread(
+            target=work, args=(self._leg, call, leg, over), name=f"stallwatch-leg-{leg.number}", daemon=True
+        ).start()
+
+    def _leg(self, call: Call, leg: Runner, over: queue.SimpleQueue[Runner]) -> None:
+        try:
+            with leg.scope:
+                leg.result = self._perform(call, leg)
+        except BaseException as error:
+            leg.error = error
+        if leg.lost:
+            _close(leg.result)
+        over.put(leg)
+
+
+def _close(result: Any) -> None:
+    close = getattr(result, "close", None)
+    if close is not None:
+        close()
