@@ -17,6 +17,7 @@ with warnings.catch_warnings():
         prometheus,
         stat,
         table,
+        tempo,
         timeseries,
     )
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -25,6 +26,7 @@ with warnings.catch_warnings():
     from grafana_foundation_sdk.models import dashboard as models
     from grafana_foundation_sdk.models import heatmap as heatmap_models
     from grafana_foundation_sdk.models import prometheus as prometheus_models
+    from grafana_foundation_sdk.models import tempo as tempo_models
 
 __all__ = [
     "JSONEncoder",
@@ -39,5 +41,7 @@ __all__ = [
     "register_default_plugins",
     "stat",
     "table",
+    "tempo",
+    "tempo_models",
     "timeseries",
 ]

@@ -9,51 +9,75 @@ from __future__ import annotations
 
 from stallwatch import catalogue
 from stallwatch.catalogue import Attr, Instrument, MetricSpec
+from stallwatch.core.words import HedgeResult, RetryDecision
 
-MODEL, OUTCOME, PHASE, PROVIDER, STALL_ACTION, STALL_PHASE, STALL_WIRE = (
-    name.replace(".", "_")
-    for name in (
-        Attr.REQUEST_MODEL,
-        Attr.OUTCOME,
-        Attr.PHASE,
-        Attr.PROVIDER,
-        Attr.STALL_ACTION,
-        Attr.STALL_PHASE,
-        Attr.STALL_WIRE,
-    )
-)
+
+def label(attribute: str) -> str:
+    """Return an attribute's name as a label."""
+    return attribute.replace(".", "_")
 
 
 def series(spec: MetricSpec) -> str:
     """Return the name under which the instrument's series are stored; of a histogram, the part they share."""
-    name = spec.name.replace(".", "_")
+    name = label(spec.name)
     if spec.unit == "s":
         name += "_seconds"
     return name + "_total" if spec.kind is Instrument.COUNTER else name
 
 
+MODEL = label(Attr.REQUEST_MODEL)
+PROVIDER = label(Attr.PROVIDER)
+OUTCOME = label(Attr.OUTCOME)
+PHASE = label(Attr.PHASE)
+ERROR_TYPE = label(Attr.ERROR_TYPE)
+STALL_ACTION = label(Attr.STALL_ACTION)
+STALL_PHASE = label(Attr.STALL_PHASE)
+STALL_WIRE = label(Attr.STALL_WIRE)
+RETRY_KIND = label(Attr.RETRY_KIND)
+RETRY_DIAGNOSIS = label(Attr.RETRY_DIAGNOSIS)
+RETRY_DECISION = label(Attr.RETRY_DECISION)
+HEDGE_RESULT = label(Attr.HEDGE_RESULT)
+
+GROUP = ("job", PROVIDER, MODEL)
+"""What an alert and a recorded series speak of."""
+
 STREAMS = series(catalogue.STREAMS)
 STALLS = series(catalogue.STALLS)
+RETRIES = series(catalogue.RETRIES)
+HEDGES = series(catalogue.HEDGES)
 ACTIVE = series(catalogue.STREAMS_ACTIVE)
 SILENT = series(catalogue.STREAMS_SILENT)
 OLDEST_WAIT = series(catalogue.OLDEST_WAIT)
 DURATION = series(catalogue.DURATION)
+ATTEMPT_DURATION = series(catalogue.ATTEMPT_DURATION)
 TIME_TO_FIRST_TOKEN = series(catalogue.TIME_TO_FIRST_TOKEN)
 GAP = series(catalogue.TIME_PER_OUTPUT_CHUNK)
 LONGEST_GAP = series(catalogue.LONGEST_GAP)
 STALL_WAIT = series(catalogue.STALL_WAIT)
+ATTEMPTS = f"{ATTEMPT_DURATION}_count"
+
+GOING_ON = f"{RetryDecision.RETRY}|{RetryDecision.FALLBACK}"
+"""Decisions after which there was another attempt."""
+WANTED = f"{GOING_ON}|{RetryDecision.BUDGET_EXHAUSTED}"
+"""The same, and those that were only kept back."""
+IN_VAIN = RetryDecision.EXHAUSTED.value
+REFUSED_HEDGE = HedgeResult.REFUSED.value
 
 
 def chosen(**matchers: str) -> str:
     """Return the selector of a dashboard's variables; further matchers are given by label, with their operator."""
     given = ['job=~"$job"', f'{PROVIDER}=~"$provider"', f'{MODEL}=~"$model"']
-    return "{" + ", ".join([*given, *(f"{label}{matcher}" for label, matcher in matchers.items())]) + "}"
+    return "{" + ", ".join([*given, *(f"{name}{matcher}" for name, matcher in matchers.items())]) + "}"
+
+
+def rate(counter: str, window: str, *by: str, **matchers: str) -> str:
+    """Return what a counter grew by a second within ``window``, one series for each combination of ``by``."""
+    return f"{sum_by(by)} (rate({counter}{chosen(**matchers)}[{window}]))"
 
 
 def ended(outcomes: str, window: str, *by: str) -> str:
     """Return how many streams ended a second within ``window`` with one of the ``outcomes`` (``a|b``; all if empty)."""
-    matchers = {OUTCOME: f'=~"{outcomes}"'} if outcomes else {}
-    return f"{_sum(by)} (rate({STREAMS}{chosen(**matchers)}[{window}]))"
+    return rate(STREAMS, window, *by, **({OUTCOME: f'=~"{outcomes}"'} if outcomes else {}))
 
 
 def share_of(outcomes: str, window: str, *by: str) -> str:
@@ -61,17 +85,24 @@ def share_of(outcomes: str, window: str, *by: str) -> str:
     return f"{ended(outcomes, window, *by)} / ({ended('', window, *by)} > 0)"
 
 
+def decided(decisions: str, window: str, *by: str) -> str:
+    """Return after how many failed attempts a second it was decided so."""
+    return rate(RETRIES, window, *by, **{RETRY_DECISION: f'=~"{decisions}"'})
+
+
 def quantile(share: float, histogram: str, window: str, *by: str) -> str:
-    """Return the quantile of a histogram over ``window``, one series for each combination of ``by``."""
-    return (
-        f"histogram_quantile({share:g}, {_sum(('le', *by))} (rate({histogram}_bucket{chosen()}[{window}])))"
-    )
+    """Return the quantile of a histogram over ``window``, one series for each combination of ``by``.
+
+    Nothing without samples: a quantile of none is NaN, which no comparison lets pass.
+    """
+    return f"histogram_quantile({share:g}, {rate(f'{histogram}_bucket', window, 'le', *by)}) >= 0"
 
 
-def legend(label: str) -> str:
-    """Return what makes a series be called by a label's value."""
-    return "{{" + label + "}}"
+def legend(*labels: str) -> str:
+    """Return what makes a series be called by its labels' values."""
+    return " ".join("{{" + name + "}}" for name in labels)
 
 
-def _sum(by: tuple[str, ...]) -> str:
+def sum_by(by: tuple[str, ...]) -> str:
+    """Return the head of a sum that keeps these labels."""
     return f"sum by ({', '.join(by)})" if by else "sum"

@@ -46,7 +46,7 @@ RESPONSE: dict[str, tuple[str, str]] = {
         "string",
         "class of the exception, a known code of the response's own failure, or `truncated`",
     ),
-    Attr.HTTP_STATUS: ("int", "of an HTTP error"),
+    Attr.HTTP_STATUS: ("int", "of the response, good or bad; absent where none came"),
 }
 """Learned from the answer; put on the span at its end."""
 
@@ -64,11 +64,42 @@ OWN: dict[str, tuple[str, str]] = {
     Attr.TIME_TO_FIRST_TOKEN: ("double", "seconds from the call to the first output, reasoning included"),
     Attr.TIME_TO_VISIBLE: ("double", "seconds from the call to the first output that is not reasoning"),
     Attr.GAP_MAX: ("double", "seconds; the longest wait without progress, the fatal one included"),
-    Attr.ATTEMPTS: ("int", "requests sent, those of the SDK's own retries included"),
-    Attr.RETRY_DECISION: (
-        "string",
-        "`partial_output`: the stall came after the first chunk, so there is no replay",
+    Attr.ATTEMPTS: ("int", "requests sent, on all routes, those of the SDK's own retries included"),
+    Attr.ATTEMPT_NUMBER: ("int", "which request of the run, from 1, over all routes; on events only"),
+    Attr.ATTEMPT_ROLE: ("string", "why it was made; on events only"),
+    Attr.ATTEMPT_RACE: ("string", "how it came out of a race with another; on events only, with a hedge"),
+    Attr.ATTEMPT_DURATION: (
+        "double",
+        "seconds from its request to the end of its response or its failure; on events only",
     ),
+    Attr.RETRY_KIND: ("string", "what sort of failure the last failed attempt met"),
+    Attr.RETRY_DIAGNOSIS: ("string", "whether trying again might help"),
+    Attr.RETRY_REASON: ("string", "the kind, one step finer"),
+    Attr.RETRY_TRANSPORT_CODE: (
+        "string",
+        "how the connection failed, e.g. `ECONNRESET`; a stall is `ETIMEDOUT`",
+    ),
+    Attr.RETRY_DECISION: ("string", "what followed the last failed attempt, or why nothing did"),
+    Attr.RETRY_DELAY: ("double", "seconds waited before the next attempt; on events only"),
+    Attr.RETRY_SERVER_WAIT: ("double", "seconds the server asked for; on events only"),
+    Attr.RETRY_PACED: (
+        "boolean",
+        "whether the wait was made longer, because the route's retries queue up; on events only",
+    ),
+    Attr.OUTPUT_CHARACTERS: (
+        "int",
+        "characters of output received; of an attempt, its own; absent where there was no body to read",
+    ),
+    Attr.USAGE_KNOWN: (
+        "boolean",
+        "whether the server reported token counts; where it did not, they are unknown, not zero",
+    ),
+    Attr.FALLBACK_FROM: ("string", "the route that failed; on events only"),
+    Attr.FALLBACK_TO: ("string", "the route that is asked next; on events only"),
+    Attr.HEDGE_RESULT: ("string", "how the race went for the second attempt; on events and metrics only"),
+    Attr.HEDGE_DELAY: ("double", "seconds after which the second attempt was due; on events only"),
+    Attr.RUN_NAME: ("string", "`name` of the `Run` the call is in, or of the nearest around it that has one"),
+    Attr.CANCEL_REASON: ("string", "what was given to `cancel`; only with outcome `cancelled`"),
     Attr.POLICY_RULE: (
         "string",
         "the most specific layer that set anything: `call`, `client`, `rule:NAME`, ...",
@@ -83,10 +114,49 @@ OWN: dict[str, tuple[str, str]] = {
 
 MEANINGS = REQUEST | RESPONSE | OWN
 
+_VERDICT = (
+    Attr.RETRY_KIND,
+    Attr.RETRY_DIAGNOSIS,
+    Attr.RETRY_REASON,
+    Attr.RETRY_TRANSPORT_CODE,
+    Attr.RETRY_DECISION,
+)
+
 EVENT_MEANINGS = {
     Event.STALL: (
         f"a wait passed its deadline; written before the abort, at most {catalogue.STALL_EVENT_CAP} times a span",
         (Attr.STALL_PHASE, Attr.STALL_WIRE, Attr.STALL_LIMIT, Attr.STALL_WAITED, Attr.STALL_ACTION),
+    ),
+    Event.ATTEMPT: (
+        "an attempt has ended, whoever made it; `stallwatch.retry.*` only if it failed; this and the two events "
+        f"below at most {catalogue.ATTEMPT_EVENT_CAP} times a span, taken together",
+        (
+            Attr.ATTEMPT_NUMBER,
+            Attr.ATTEMPT_ROLE,
+            Attr.ATTEMPT_RACE,
+            Attr.ATTEMPT_DURATION,
+            Attr.OUTCOME,
+            Attr.REQUEST_MODEL,
+            Attr.SERVER_ADDRESS,
+            Attr.SERVER_PORT,
+            Attr.HTTP_STATUS,
+            Attr.REQUEST_ID,
+            Attr.CHUNKS,
+            Attr.OUTPUT_CHARACTERS,
+            Attr.USAGE_KNOWN,
+            *_VERDICT,
+            Attr.RETRY_DELAY,
+            Attr.RETRY_SERVER_WAIT,
+            Attr.RETRY_PACED,
+        ),
+    ),
+    Event.FALLBACK: (
+        "another route is asked, because one has failed",
+        (*_VERDICT, Attr.FALLBACK_FROM, Attr.FALLBACK_TO),
+    ),
+    Event.HEDGE: (
+        "a second attempt was due, and how that ended; told by the attempt that counts",
+        (Attr.HEDGE_RESULT, Attr.HEDGE_DELAY),
     ),
 }
 

@@ -43,7 +43,7 @@ class Recording:
 class Unscoped:
     """A run that nobody can cancel."""
 
-    scope = None
+    wakeable = False
 
 
 def bounded(inner: Any = None, *, governed: bool = True) -> BoundedConnects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["CannotRun", "need"]
+__all__ = ["CannotRun", "importable", "need"]
 
 _INSTALL = "pip install 'stallwatch[demo]'"
 _DISTRIBUTIONS = {
@@ -21,13 +21,14 @@ class CannotRun(Exception):
 
 def need(*modules: str) -> None:
     """Raise CannotRun, in one sentence, if any of these modules cannot be imported."""
-    missing = [_DISTRIBUTIONS.get(module, module) for module in modules if not _importable(module)]
+    missing = [_DISTRIBUTIONS.get(module, module) for module in modules if not importable(module)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise CannotRun(f"{', '.join(missing)} {verb} not installed: {_INSTALL}")
 
 
-def _importable(module: str) -> bool:
+def importable(module: str) -> bool:
+    """Tell whether a module is there, without importing it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

@@ -11,9 +11,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
+from stallwatch.cli import scenario_list
+from stallwatch.cli.help_text import HelpLayout
 from stallwatch.testing.calls import BadCall
 from stallwatch.testing.gateway import FaultGateway
-from stallwatch.testing.scenarios import scenario_table
+from stallwatch.testing.scenarios import SCENARIOS
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,12 +24,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "gateway",
         help="run a local model gateway that misbehaves on purpose",
         description="A local OpenAI-compatible server. The model name in the request chooses what goes wrong.",
+        formatter_class=HelpLayout,
     )
     parser.add_argument(
         "--port", type=_port, default=8080, help="TCP port, 0 for any free one (default 8080)"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
-    parser.add_argument("--list", action="store_true", help="print the table of scenarios and leave")
+    parser.add_argument("--list", action="store_true", help="print the scenarios and leave")
     parser.add_argument(
         "--model",
         action="append",
@@ -60,7 +63,7 @@ def _mapping(text: str) -> tuple[str, str]:
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted; return the exit code."""
     if args.list:
-        print(scenario_table())
+        scenario_list.show(SCENARIOS.values())
         return 0
     if args.keyfile and not args.certfile:
         print("stallwatch gateway: --keyfile needs --certfile", file=sys.stderr)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from stallwatch.cli.extras import CannotRun
+from stallwatch.cli.help_text import HelpLayout
 from stallwatch.version import __version__
 
 __all__ = ["main"]
@@ -47,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     from stallwatch.cli import gateway, policy
     from stallwatch.cli.demo import command as demo
 
-    parser = argparse.ArgumentParser(prog="stallwatch", description=_DESCRIPTION, epilog=_EPILOG)
+    parser = argparse.ArgumentParser(
+        prog="stallwatch", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpLayout
+    )
     parser.add_argument("--version", action="version", version=f"stallwatch {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     demo.add_parser(commands)

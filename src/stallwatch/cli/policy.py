@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from stallwatch.cli.extras import need
-from stallwatch.policy import Deadlines
+from stallwatch.cli.help_text import HelpLayout
+from stallwatch.policy import DEFAULT, Deadlines, Policy
 from stallwatch.resolution import BUILT_IN_NAME, ResolvedPolicy, resolve
 from stallwatch.settings import load
 
 __all__ = ["Bound", "Line", "add_parser", "bounds", "explain", "run"]
+
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The efforts of the OpenAI API, and ``max``, which other services have."""
 
 _ROOM_FOR_MEANINGS = 120
 _MEANINGS = {
@@ -35,10 +41,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show the limits a call would get, and what decided each",
         description="Show the limits a call to a model would get in this environment (STALLWATCH_* variables and the "
         "policy file), and which layer decided each. What a program sets in code is not seen here.",
+        formatter_class=HelpLayout,
     )
     parser.add_argument("--model", required=True, help="the request's model, e.g. gpt-5")
     parser.add_argument("--base-url", help="the client's base URL, for rules that match it")
-    parser.add_argument("--effort", help="the request's reasoning effort, e.g. high")
+    parser.add_argument(
+        "--effort",
+        choices=_EFFORTS,
+        metavar="EFFORT",
+        help=f"the request's reasoning effort: {', '.join(_EFFORTS)}",
+    )
     parser.set_defaults(run=run)
 
 
@@ -77,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     with_meanings = console.width >= _ROOM_FOR_MEANINGS
     if with_meanings:
         table.add_column("meaning", style="dim")
-    for line in explain(resolved):
+    for line in explain(resolved, _variables()):
         style = "dim" if line.decided_by.startswith("built-in") else "bold"
         meaning = [_MEANINGS[line.name]] if with_meanings else []
         table.add_row(line.name, line.value, Text(line.decided_by, style=style), *meaning)
@@ -95,14 +107,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def explain(resolved: ResolvedPolicy) -> Iterator[Line]:
-    """Yield every setting of a resolved policy with the layer that decided it."""
+def explain(resolved: ResolvedPolicy, variables: Policy) -> Iterator[Line]:
+    """Yield every setting of a resolved policy with the layer that decided it.
+
+    ``variables`` is what the environment variables alone say: the ``[default]`` of a policy file is in one layer with
+    them, and is told apart as ``file``.
+    """
     limits = resolved.limits
     for item in fields(Deadlines):
         yield Line(
             name=item.name,
             value=_limit(getattr(limits, item.name)),
-            decided_by=_decided(resolved, item.name),
+            decided_by=_decided(resolved, variables, item.name),
         )
     rest = {
         "mode": str(resolved.mode),
@@ -112,7 +128,7 @@ def explain(resolved: ResolvedPolicy) -> Iterator[Line]:
         "gaps": resolved.gaps,
     }
     for name, value in rest.items():
-        yield Line(name=name, value=value, decided_by=_decided(resolved, name))
+        yield Line(name=name, value=value, decided_by=_decided(resolved, variables, name))
 
 
 def bounds(resolved: ResolvedPolicy) -> Iterator[Bound]:
@@ -131,7 +147,24 @@ def _limit(seconds: float | None) -> str:
     return "off" if seconds is None else f"{seconds:g} s"
 
 
-def _decided(resolved: ResolvedPolicy, setting: str) -> str:
+def _variables() -> Policy:
+    logger = logging.getLogger("stallwatch")
+    before, logger.disabled = logger.disabled, True
+    try:
+        # What is wrong with them has been told when they were read with the file.
+        return load(policy_file=os.devnull).environment
+    finally:
+        logger.disabled = before
+
+
+def _decided(resolved: ResolvedPolicy, variables: Policy, setting: str) -> str:
     decider = resolved.decided_by(setting)
+    if decider == "environment" and not _is_set(variables, setting):
+        return "file"
     patient = resolved.hidden_reasoning and setting in ("first_token", "thinking")
     return f"{decider} (hidden reasoning)" if patient and decider == BUILT_IN_NAME else decider
+
+
+def _is_set(policy: Policy, setting: str) -> bool:
+    parts = (policy.deadlines, policy.retry, policy)
+    return any(getattr(part, setting, DEFAULT) is not DEFAULT for part in parts)

@@ -49,7 +49,7 @@ class _Proxy:
     def _closed(self, *, inside: bool) -> None:
         """The response is closed; ``inside`` when it was the waiting reader itself that closed it."""
         run = self._run
-        if inside or run.ended:
+        if inside or run.ended or run.resending:
             # The guard that waits sees how it ended and says so.
             return
         if run.orphaned:

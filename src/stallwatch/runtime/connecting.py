@@ -67,8 +67,8 @@ class BoundedConnects:
         if run is None:
             return self._inner.connect_tcp(host, port, timeout=timeout, **options)
         connect = partial(self._connect, host, port, timeout, options)
-        # Only a run that is in a scope can be cancelled, and only then is a thread worth its price.
-        return connect() if run.scope is None else self._breakable(run, connect)
+        # Only then is a thread worth its price.
+        return self._breakable(run, connect) if run.wakeable else connect()
 
     def _connect(self, host: str, port: int, timeout: float | None, options: dict[str, Any]) -> Any:
         if timeout is None or _is_address(host):

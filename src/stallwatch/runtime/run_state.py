@@ -188,6 +188,11 @@ class RunState:
         return self.scope is not None and self.scope.cancelled
 
     @property
+    def wakeable(self) -> bool:
+        """Whether its waits may have to be ended from outside: by the scope's cancel, or by a close in a re-send."""
+        return self.scope is not None or self.resending
+
+    @property
     def over(self) -> bool:
         """Whether no further attempt may be started: cancelled, or closed by the user."""
         return self.closed or self.cancelled

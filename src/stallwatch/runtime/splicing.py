@@ -70,6 +70,7 @@ class Splice:
         self._again = again
         self._pieces: Any = None
         self._error: Exception | None = None
+        self._stall: Stall | None = None
         self._opening = self._new_opening()
 
     def _new_opening(self) -> Opening | None:
@@ -119,6 +120,7 @@ class Splice:
         run, again = self._run, self._again
         if again is None or run.ended:
             return False
+        self._stall = run.pending if isinstance(run.pending, Stall) else None
         following = retrying.after_failure(run, failure, replayable=again.replayable)
         return following.decision is RetryDecision.RETRY
 
@@ -148,7 +150,11 @@ class Splice:
 
     def _give_up(self) -> None:
         """There is no body to go on with: raise what made another attempt necessary, unless the user has closed."""
-        if not self._run.closed and self._error is not None:
+        if self._run.closed:
+            return
+        if self._stall is not None:
+            raise self._run.timeout_error(self._stall)
+        if self._error is not None:
             raise self._error
 
 
@@ -199,6 +205,10 @@ class SyncSplice(Splice):
             if run.closed:
                 return False
             response = again.send()
+        except Exception:
+            if run.closed and not run.cancelled:
+                return False
+            raise
         finally:
             run.resending = False
         if self._begin_again(response):

@@ -93,7 +93,7 @@ def _bound_connects(client: Any, request: Any) -> None:
 def _governing() -> InFlight | None:
     """Return the run that connects now, if its connects are to be bounded or may be broken off."""
     run = current_run()
-    return run if run is not None and (run.policy.mode is Mode.ENFORCE or run.scope is not None) else None
+    return run if run is not None and (run.policy.mode is Mode.ENFORCE or run.wakeable) else None
 
 
 def _smaller(one: float | None, other: float | None) -> float | None:
@@ -178,7 +178,7 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
     def trace(name: str, info: dict[str, Any]) -> None:
         try:
             _on_event(run, name, info)
-            if run.scope is not None:
+            if run.wakeable:
                 breaking.watch_handshake(run, name, info)
             if name == "http11.receive_response_headers.started":
                 BoundedReads.install(breaking.stream_of(owner(), run.request), run)

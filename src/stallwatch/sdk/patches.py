@@ -194,7 +194,7 @@ class Patches:
 
     def _sleep_for_retry(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         run = current_run()
-        if run is None or run.scope is None or args:
+        if run is None or not run.wakeable or args:
             return wrapped(*args, **kwargs)
         response = kwargs["response"]
         sleep_between(
@@ -208,7 +208,7 @@ class Patches:
 
     def _retry_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         run = current_run()
-        if run is None or run.scope is None or len(args) != 2:
+        if run is None or not run.wakeable or len(args) != 2:
             return wrapped(*args, **kwargs)
         options, cast_to = args
         taken = kwargs["retries_taken"]

@@ -13,6 +13,7 @@ from typing import Any
 from openai._base_client import AsyncAPIClient
 
 from stallwatch.runtime.inflight import InFlight
+from stallwatch.sdk.attempts import note_transport_timeout
 from stallwatch.sdk.current import executing
 
 __all__ = ["Resend"]
@@ -70,6 +71,9 @@ def _send(run: InFlight, client: Any, kind: type, options: Any, before: int) -> 
     try:
         with executing(run, before=before):
             return _bare(client.request(kind, options, stream=True))
+    except Exception as error:
+        note_transport_timeout(run, error.__cause__)
+        raise
     finally:
         run.recorders.deactivate(active)
 
@@ -79,6 +83,9 @@ async def _send_async(run: InFlight, client: Any, kind: type, options: Any, befo
     try:
         with executing(run, before=before):
             return _bare(await client.request(kind, options, stream=True))
+    except Exception as error:
+        note_transport_timeout(run, error.__cause__)
+        raise
     finally:
         run.recorders.deactivate(active)
 

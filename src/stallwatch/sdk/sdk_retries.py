@@ -64,11 +64,14 @@ def before_back_off(run: InFlight, headers: Headers | None, delay: float) -> flo
 
 
 def sleep_between(run: InFlight, client: Any, *, options: Any, left: int, headers: Headers | None) -> None:
-    """Wait as the SDK would, but so that a cancel wakes; raises when there was one. ``left`` retries are left."""
+    """Wait as the SDK would, but so that a cancel or close wakes; raises when there was one.
+
+    ``left`` retries are left. Called in the handler of what the failed attempt raised.
+    """
     delay = client._calculate_retry_timeout(left, options, headers)
     base.log.info("Retrying %s in %f seconds, %i retries left", options.url, delay, left)
     waking.sleep(run, delay)
-    raise_if_over(run)
+    raise_if_over(run, sys.exc_info()[1])
 
 
 def raise_if_over(run: InFlight, error: BaseException | None = None) -> None:

@@ -20,7 +20,17 @@ from stallwatch import catalogue
 from stallwatch.catalogue import Attr, MetricSpec
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import HedgeResult, Mode, Outcome, Phase, StallAction, Wire
+from stallwatch.core.words import (
+    Diagnosis,
+    FailureKind,
+    HedgeResult,
+    Mode,
+    Outcome,
+    Phase,
+    RetryDecision,
+    StallAction,
+    Wire,
+)
 from stallwatch.telemetry.recorder import AttemptView, RunView
 from stallwatch.telemetry.spans import Trace
 
@@ -31,6 +41,13 @@ NO_SPAN = set_span_in_context(INVALID_SPAN, Context())
 
 LiveRuns = Callable[[], Iterable[RunView]]
 Labels = dict[str, Any]
+
+_COMMON_RETRIES = tuple(
+    (kind, decision)
+    for kind in (FailureKind.TRANSPORT, FailureKind.RATE_LIMIT, FailureKind.CAPACITY, FailureKind.SERVER)
+    for decision in (RetryDecision.RETRY, RetryDecision.EXHAUSTED)
+) + ((FailureKind.TRANSPORT, RetryDecision.PARTIAL_OUTPUT),)
+"""What dashboards divide by; all others are too many to be preset."""
 
 _STREAM_PHASES = (Phase.FIRST_TOKEN, Phase.THINKING, Phase.IDLE)
 
@@ -102,6 +119,9 @@ class MetricRecorder:
         return labels
 
     def _preset(self, labels: Labels, run: RunView) -> None:
+        for kind, decision in _COMMON_RETRIES:
+            failure = {Attr.RETRY_KIND: kind.value, Attr.RETRY_DIAGNOSIS: Diagnosis.RETRYABLE.value}
+            self._retries.add(0, {**labels, **failure, Attr.RETRY_DECISION: decision.value}, NO_SPAN)
         if not run.call.stream:
             return
         for outcome in Outcome:

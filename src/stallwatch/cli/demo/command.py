@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stallwatch.cli.demo.scenes import SCENES
 from stallwatch.cli.extras import CannotRun, need
+from stallwatch.cli.help_text import HelpLayout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,24 +18,28 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_DESCRIPTION = """\
-Runs a plain OpenAI program against a local gateway that misbehaves on purpose, seven scenes, each once bare and once
-under opentelemetry-instrument with short limits. Shows side by side what became of them, and writes an HTML page with
-a timeline of every stream. Everything stays on this machine.
-"""
+_DESCRIPTION = (
+    "Runs a plain OpenAI program against a local gateway that misbehaves on purpose, ten scenes, each once bare and "
+    "once under opentelemetry-instrument with short limits. Shows side by side what became of them, and writes an HTML "
+    "page with a timeline of every stream. Everything stays on this machine."
+)
 
-_EPILOG = """\
+_COLLECTOR = (
+    "If OTEL_EXPORTER_OTLP_ENDPOINT (or a signal's own endpoint variable) is set, the traces and metrics of the guarded "
+    "runs go there as well, as OTLP over HTTP (a collector listens on port 4318 for that), with the headers of "
+    "OTEL_EXPORTER_OTLP_HEADERS. The demo's own sink takes them in first and passes them on unchanged, so the table is "
+    "the same with and without a collector. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are respected; other OTEL_*, "
+    "STALLWATCH_* and OPENAI_* variables of this shell are not passed to the programs."
+)
+
+_EPILOG = f"""\
 exit code:
   0  every guarded run did what it should
   1  one did not; it is named
   2  the demo could not run
 
 with a collector:
-  If OTEL_EXPORTER_OTLP_ENDPOINT (or a signal's own endpoint variable) is set, the traces and metrics of the guarded
-  runs go there as well, as OTLP over HTTP (a collector listens on port 4318 for that), with the headers of
-  OTEL_EXPORTER_OTLP_HEADERS. The demo's own sink takes them in first and passes them on unchanged, so the table is
-  the same with and without a collector. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are respected; other OTEL_*,
-  STALLWATCH_* and OPENAI_* variables of this shell are not passed to the programs.
+  {_COLLECTOR}
 """
 
 _MODULES = ("rich", "opentelemetry.sdk", "opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http")
@@ -48,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show dead and healthy streams, bare and guarded, side by side",
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpLayout,
     )
     parser.add_argument(
         "--output",
@@ -114,11 +119,14 @@ def _tell(demo: Demonstration, options: argparse.Namespace, console: Console) ->
     from rich.padding import Padding
     from rich.text import Text
 
-    from stallwatch.cli.demo.runner import PROGRAM
+    from stallwatch.cli.demo.runner import program_of
     from stallwatch.cli.demo.table import results
 
     console.print(results(demo, console.width))
-    console.print(Padding(Text(f"The program that was run: {PROGRAM}", style="dim"), (0, 1)))
+    programs = dict.fromkeys(
+        str(program_of(record.scene, guarded)) for guarded in (False, True) for record in demo.scenes
+    )
+    console.print(Padding(Text(f"What was run: {', '.join(programs)}", style="dim"), (0, 1)))
     console.print(
         Padding(
             Text("The page with all timelines: ").append(str(options.output.resolve()), style="bold"), (0, 1)

@@ -8,17 +8,22 @@ from importlib import resources
 from string import Template
 
 from stallwatch.catalogue import Attr
-from stallwatch.cli.demo.record import Demonstration, End, RunRecord, SceneRecord
+from stallwatch.cli.demo.attempts import attempts_of
+from stallwatch.cli.demo.marks import glyph
+from stallwatch.cli.demo.record import Demonstration, End, EventRecord, RunRecord, SceneRecord
 from stallwatch.cli.demo.scenes import POLICY_FILE
-from stallwatch.cli.demo.timeline import Axis, axis_for, glyph, timeline
+from stallwatch.cli.demo.timeline import Axis, axis_for, timeline
 from stallwatch.cli.demo.wording import (
     NOTHING,
     attribute,
     close_seen,
+    closed,
+    completed,
     ending,
     phase,
     seconds,
     source_note,
+    still_waiting,
     verdict,
     wire,
 )
@@ -28,12 +33,14 @@ __all__ = ["page"]
 _LEAD = (
     "A plain OpenAI program streamed answers from a gateway that misbehaves on purpose: once bare, once under "
     "opentelemetry-instrument with stallwatch's limits at one hundredth of the built-in ones (1.2 s for 120 s). "
+    "Two programs have a second route under the guard. "
     "Hover over any mark for its time and content."
 )
 
 _LEGEND = (
     ("headers", "server sent the 200"),
     ("token", "token"),
+    ("asked", "server got an attempt's request"),
     ("empty", "chunk without content"),
     ("comment", "keepalive comment"),
     ("close", "server saw the connection close"),
@@ -55,12 +62,13 @@ _COLUMNS = (
     "first token",
     "longest gap",
     "chunks",
+    "attempts",
     "outcome",
     "server saw close",
     "as it should",
 )
 _CONSTANT = frozenset({Attr.OPERATION, Attr.PROVIDER})
-_NUMBERS = frozenset({"first token", "longest gap", "chunks", "server saw close"})
+_NUMBERS = frozenset({"first token", "longest gap", "chunks", "attempts", "server saw close"})
 _WORDS = frozenset({"phase", "wire", "outcome", "value"})
 
 
@@ -84,23 +92,28 @@ def page(demo: Demonstration) -> str:
 
 
 def _tiles(demo: Demonstration) -> Iterator[str]:
-    dead = [record for record in demo.scenes if record.scene.must_be_cut]
-    alive = [record for record in demo.scenes if not record.scene.must_be_cut]
-    waiting = sum(record.bare.end is End.STILL_WAITING for record in dead)
+    dead, recovered, alive = demo.dead, demo.recovered, demo.healthy
+    hung = dead + recovered
     cut = sum(record.guarded.end is End.TIMEOUT for record in dead)
-    whole = sum(record.guarded.end is End.COMPLETED for record in alive)
-    if dead:
+    if hung:
         yield _tile(
-            f"{waiting} of {len(dead)}",
-            "dead streams on which the bare SDK was still waiting when the demo ended it",
+            f"{still_waiting(hung)} of {len(hung)}",
+            "failing calls in which the bare SDK was still waiting when the demo ended it",
         )
+    if dead:
         yield _tile(
             f"{cut} of {len(dead)}",
             "dead streams the guard ended, each with a typed timeout and its reason on the span",
         )
+    if recovered:
+        yield _tile(
+            f"{completed(recovered)} of {len(recovered)}",
+            "failing calls saved by a further attempt: a retry, a fallback, a hedge",
+        )
     if alive:
         yield _tile(
-            f"{whole} of {len(alive)}", "healthy streams the guard left alone, however slow they looked"
+            f"{completed(alive)} of {len(alive)}",
+            "healthy streams the guard left alone, however slow they looked",
         )
 
 
@@ -126,13 +139,25 @@ def _scene(record: SceneRecord, axis: Axis) -> str:
     failure = record.guarded.failure
     if failure is not None:
         parts.append(f"<pre>{escape(failure.type)}: {escape(failure.message)}</pre>")
-    parts += [_facts(record.guarded), _details(record), "</article>"]
+    parts += [_attempts(record.guarded), _facts(record.guarded), _details(record), "</article>"]
     return "\n".join(parts)
+
+
+def _attempts(run: RunRecord) -> str:
+    """Return what became of each attempt; nothing if there was one only."""
+    if len(run.exchanges) < 2:
+        return ""
+    items: list[str] = []
+    for attempt in attempts_of(run):
+        close = "" if attempt.exchange is None else f"; server saw the close: {closed(attempt.exchange)}"
+        items.append(f"<li><b>{escape(attempt.name)}</b> {escape(attempt.fate() + close)}</li>")
+    return f'<ul class="attempts">{"".join(items)}</ul>'
 
 
 def _facts(run: RunRecord) -> str:
     facts = {
         "outcome": attribute(run, Attr.OUTCOME),
+        "attempts": attribute(run, Attr.ATTEMPTS) if len(run.exchanges) > 1 else NOTHING,
         "phase": phase(run),
         "wire": wire(run),
         "first token": seconds(run.first_token()),
@@ -151,17 +176,28 @@ def _facts(run: RunRecord) -> str:
 
 def _details(record: SceneRecord) -> str:
     span = record.guarded.span
-    rows = [("program", " ".join(["python program.py", *record.scene.arguments]))]
+    scene = record.scene
+    rows = [("program", " ".join(["python", scene.program(guarded=True), *scene.arguments(guarded=True)]))]
     if span is None:
         rows.append(("span", "none arrived"))
     else:
         rows += [("span", span.name), ("status", span.status), ("duration", seconds(span.duration))]
         rows += [(name, str(value)) for name, value in sorted(span.attributes.items())]
-        rows += [("events", ", ".join(span.events) or "none")]
+        rows += [(f"event at {seconds(event.at)}", _event(event)) for event in span.events]
     cells = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{escape(text)}</td></tr>" for name, text in rows
     )
     return f"<details><summary>The guarded call's span</summary><table>{cells}</table></details>"
+
+
+def _event(event: EventRecord) -> str:
+    told = ", ".join(
+        f"{name.removeprefix('stallwatch.')}={value:.3g}"
+        if isinstance(value, float)
+        else f"{name.removeprefix('stallwatch.')}={value}"
+        for name, value in event.attributes.items()
+    )
+    return f"{event.name}: {told}" if told else event.name
 
 
 def _table(records: Iterable[SceneRecord]) -> Iterator[str]:
@@ -177,6 +213,7 @@ def _table(records: Iterable[SceneRecord]) -> Iterator[str]:
             seconds(run.first_token()),
             seconds(run.longest_gap()),
             str(run.chunks()),
+            attribute(run, Attr.ATTEMPTS),
             attribute(run, Attr.OUTCOME),
             close_seen(run),
             "NO" if record.differences else "yes",

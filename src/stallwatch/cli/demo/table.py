@@ -1,9 +1,9 @@
-"""The demo on a terminal: one live line while it runs, one table when it is done. The only part that needs rich."""
+"""The demo on a terminal: two live lines while it runs, tables when it is done. The only part that needs rich."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from rich import box
@@ -15,11 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from stallwatch.catalogue import Attr
+from stallwatch.cli.demo.attempts import attempts_of
 from stallwatch.cli.demo.record import Demonstration, End, RunRecord, SceneRecord
 from stallwatch.cli.demo.runner import Progress
 from stallwatch.cli.demo.wording import (
+    NOTHING,
     attribute,
     close_seen,
+    closed,
     ending,
     phase,
     seconds,
@@ -37,27 +40,26 @@ _STACKED = 96
 
 @contextmanager
 def live_line(console: Console, progress: Progress, total: int) -> Generator[None]:
-    """Show one line that follows the runs; nothing if the output is not a terminal."""
+    """Show how far the runs are, and the latest of them; nothing if the output is not a terminal."""
     if not console.is_terminal:
         yield
         return
     spinner = Spinner("dots", style="cyan")
 
-    def line() -> RenderableType:
-        spinner.update(text=_progress_text(progress, total, console.width - 3))
-        return spinner
+    def lines() -> RenderableType:
+        spinner.update(text=_progress_text(progress, total))
+        # A line of its own, because the scene's name and how it ended fill one.
+        return Group(spinner, Padding(Text(progress.latest, style="dim"), (0, 0, 0, 2)))
 
-    with Live(get_renderable=line, console=console, transient=True, refresh_per_second=8):
+    with Live(get_renderable=lines, console=console, transient=True, refresh_per_second=8):
         yield
 
 
-def _progress_text(progress: Progress, total: int, width: int) -> Text:
+def _progress_text(progress: Progress, total: int) -> Text:
     text = Text(f"{time.monotonic() - progress.began:4.1f} s  ")
     for guarded, name in ((False, "bare"), (True, "guarded")):
         running, ended = progress.count(guarded)
         text.append(f"{name}: ", style="bold").append(f"{ended} of {total} ended, {running} running   ")
-    text.append(progress.latest, style="dim")
-    text.truncate(width, overflow="ellipsis")
     return text
 
 
@@ -66,6 +68,7 @@ def results(demo: Demonstration, width: int) -> RenderableType:
     parts: list[RenderableType] = [
         "",
         table(demo, width),
+        *_attempts(demo, width),
         Padding(Text(source_note(demo), style="dim"), (0, 1)),
     ]
     parts.append(Padding(Text(summary(demo), style="bold"), (1, 1)))
@@ -99,6 +102,28 @@ def table(demo: Demonstration, width: int) -> RenderableType:
         if not wide:
             grid.add_row()
     return Padding(grid, (0, 0, 1, 0))
+
+
+def _attempts(demo: Demonstration, width: int) -> Iterator[RenderableType]:
+    """Yield what became of each attempt, where there was more than one."""
+    rows = [
+        (record, attempt)
+        for record in demo.scenes
+        for attempt in attempts_of(record.guarded)
+        if len(record.guarded.exchanges) > 1
+    ]
+    if not rows:
+        return
+    grid = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
+    grid.add_column("scenario of several attempts" if width >= _STACKED else "scenario")
+    grid.add_column("attempt", no_wrap=True)
+    grid.add_column("what became of it, and what was decided")
+    grid.add_column("server\nsaw close", justify="right", no_wrap=True)
+    for record, attempt in rows:
+        title = record.scene.title if attempt.number == 1 else ""
+        closing = NOTHING if attempt.exchange is None else closed(attempt.exchange)
+        grid.add_row(Text(title, style="bold"), attempt.name, attempt.fate(), closing)
+    yield Padding(grid, (0, 0, 1, 0))
 
 
 def _cells(record: SceneRecord, wide: bool) -> list[RenderableType]:

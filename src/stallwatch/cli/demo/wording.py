@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from stallwatch.catalogue import Attr
-from stallwatch.cli.demo.record import Demonstration, End, RunRecord, SceneRecord
+from stallwatch.cli.demo.record import Demonstration, End, Exchange, RunRecord, SceneRecord
 
 __all__ = [
     "NOTHING",
     "attribute",
     "close_seen",
+    "closed",
+    "completed",
     "ending",
     "phase",
     "seconds",
     "source_note",
+    "still_waiting",
     "summary",
     "verdict",
     "wire",
@@ -47,6 +51,8 @@ def verdict(record: SceneRecord) -> str:
     """Say what the guard did."""
     if record.differences:
         return "differs"
+    if record.scene.must_recover:
+        return "recovered"
     return "cut off" if record.scene.must_be_cut else "left alone"
 
 
@@ -65,37 +71,53 @@ def wire(run: RunRecord) -> str:
 
 
 def close_seen(run: RunRecord) -> str:
-    """Say when the server saw the connection go."""
-    if run.server_closed_at is None:
-        return "never"
-    return seconds(run.server_closed_at)
+    """Say when the server saw the connection go, that of the last attempt."""
+    last = run.last_exchange
+    return "never" if last is None else closed(last)
+
+
+def closed(exchange: Exchange) -> str:
+    """Say when the server saw this connection go."""
+    return "never" if exchange.closed_at is None else seconds(exchange.closed_at)
 
 
 def summary(demo: Demonstration) -> str:
-    """Say in two sentences what came out."""
-    dead = [record for record in demo.scenes if record.scene.must_be_cut]
-    alive = [record for record in demo.scenes if not record.scene.must_be_cut]
-    waiting = sum(record.bare.end is End.STILL_WAITING for record in dead)
+    """Say in a sentence for each sort of scene what came out."""
+    dead, recovered, alive = demo.dead, demo.recovered, demo.healthy
     ended = [f"{record.guarded.ended_at:.1f}" for record in dead if record.guarded.end is End.TIMEOUT]
-    whole = sum(record.guarded.end is End.COMPLETED for record in alive)
     span = " to ".join(sorted({min(ended, key=float), max(ended, key=float)}, key=float)) if ended else ""
     sentences = []
     if dead:
         after = f", after {span} s" if span else ""
         sentences.append(
-            f"Dead streams: the bare SDK was still waiting in {waiting} of {len(dead)}; the guarded calls ended "
-            f"with a timeout in {len(ended)} of {len(dead)}{after}."
+            f"Dead streams: the bare SDK was still waiting in {still_waiting(dead)} of {len(dead)}; the guarded calls "
+            f"ended with a timeout in {len(ended)} of {len(dead)}{after}."
+        )
+    if recovered:
+        sentences.append(
+            f"Calls worth a second attempt: the bare SDK was still waiting in {still_waiting(recovered)} of "
+            f"{len(recovered)}; {completed(recovered)} of {len(recovered)} guarded ones completed."
         )
     if alive:
-        sentences.append(f"Healthy streams: {whole} of {len(alive)} guarded ones completed.")
+        sentences.append(f"Healthy streams: {completed(alive)} of {len(alive)} guarded ones completed.")
     return " ".join(sentences)
+
+
+def still_waiting(records: Sequence[SceneRecord]) -> int:
+    """Count the bare calls that the demo had to end."""
+    return sum(record.bare.end is End.STILL_WAITING for record in records)
+
+
+def completed(records: Sequence[SceneRecord]) -> int:
+    """Count the guarded calls that completed."""
+    return sum(record.guarded.end is End.COMPLETED for record in records)
 
 
 def source_note(demo: Demonstration) -> str:
     """Say where the numbers come from."""
     missing = [record.scene.title for record in demo.scenes if record.guarded.span is None]
     note = (
-        "Phase, wire, first token, longest gap, chunks and outcome: from the guarded call's span. "
+        "Phase, wire, first token, longest gap, chunks, outcome and attempts: from the guarded call's span. "
         "Server saw close: from the gateway's ledger. Times count from the request."
     )
     if missing:
