@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TARGET = ("job", "instance")
-EXPORTER, DATA_TYPE, RECEIVER, TRANSPORT, DECISION = "exporter", "data_type", "receiver", "transport", "decision"
+EXPORTER, DATA_TYPE, RECEIVER, TRANSPORT, DECISION = (
+    "exporter",
+    "data_type",
+    "receiver",
+    "transport",
+    "decision",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

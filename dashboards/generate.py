@@ -1,4 +1,4 @@
-"""Writes the dashboard and the rules into this folder: ``python -m dashboards.generate``, from the project's root."""
+"""Writes the dashboards and the rules into this folder: ``python -m dashboards.generate``, from the project's root."""
 
 from __future__ import annotations
 
@@ -7,25 +7,38 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dashboards import llm_streams, rules
-from dashboards.classic import JSONEncoder
+from dashboards import idle_timeout_slo, llm_streams, pipeline_health, rules
+from dashboards.classic import JSONEncoder, models
+from dashboards.objective import Objective
 
 HERE = Path(__file__).parent
 
 
-def files(goal: rules.Objective) -> dict[str, str]:
+def boards(goal: Objective) -> dict[str, models.Dashboard]:
+    """Return every dashboard by the name of its file."""
+    return {
+        "llm-streams.json": llm_streams.build(goal),
+        "idle-timeout-slo.json": idle_timeout_slo.build(goal),
+        "pipeline-health.json": pipeline_health.build(),
+    }
+
+
+def files(goal: Objective) -> dict[str, str]:
     """Return every generated file: its name and its text."""
-    board = JSONEncoder(sort_keys=True, indent=2).encode(llm_streams.build()) + "\n"
-    return {"llm-streams.json": board, "rules.yml": rules.render(goal)}
+    encoder = JSONEncoder(sort_keys=True, indent=2)
+    written = {name: encoder.encode(board) + "\n" for name, board in boards(goal).items()}
+    return {**written, "rules.yml": rules.render(goal)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the files, or with ``--check`` tell whether they are as they would be written."""
     options = _parser().parse_args(argv)
     try:
-        goal = rules.Objective(
+        goal = Objective(
             target=options.target,
             stuck_after=options.stuck_after,
+            first_token=options.first_token,
+            retries_per_call=options.max_retries,
             runbooks=options.runbooks.rstrip("/"),
             grafana=options.grafana.rstrip("/"),
         )
@@ -46,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    usual = rules.Objective()
+    usual = Objective()
     parser = argparse.ArgumentParser(prog="python -m dashboards.generate", description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit with 1 if a file would change"
@@ -64,6 +77,20 @@ def _parser() -> argparse.ArgumentParser:
         default=usual.stuck_after,
         metavar="SECONDS",
         help=f"a wait that none of your deadlines allows (default {usual.stuck_after:g})",
+    )
+    parser.add_argument(
+        "--first-token",
+        type=float,
+        default=usual.first_token,
+        metavar="SECONDS",
+        help=f"within which 95 %% of the answers should have begun (default {usual.first_token:g})",
+    )
+    parser.add_argument(
+        "--max-retries",
+        type=int,
+        default=usual.retries_per_call,
+        metavar="N",
+        help=f"the max_retries in force (default {usual.retries_per_call})",
     )
     parser.add_argument(
         "--runbooks", default=usual.runbooks, metavar="URL", help="where runbooks.md is published"

@@ -8,96 +8,52 @@ nought out of nought is not a success.
 
 from __future__ import annotations
 
-from typing import Any
-
+from dashboards import faults, waits
 from dashboards import promql as q
-from dashboards.classic import dashboard, models
-from dashboards.panels import DATASOURCE, Grid, Query, heat, lines, number, rows, share
+from dashboards.board import (
+    BUDGET_ROW,
+    MODEL_ROW,
+    ONE_MODEL,
+    RATE,
+    STREAM_VARIABLES,
+    STREAMS_UID,
+    add_trace_store,
+    begin,
+    finished,
+)
+from dashboards.classic import models
+from dashboards.grid import Grid
+from dashboards.objective import Objective
+from dashboards.panels import Query, lines, number, rows, share, traces
+from dashboards.recordings import BUDGET_LEFT
+from stallwatch.catalogue import SILENT_AFTER, Attr
 
-UID = "stallwatch-llm-streams"
-SCHEMA_VERSION = 39
-"""Of the classic format; what Grafana 10.4 reads as it stands, newer ones migrate it on loading."""
 
-RATE = "$__rate_interval"
-"""The window of what changes over the chosen time; ``$__range`` is that of one value for all of it."""
-
-
-def build() -> models.Dashboard:
+def build(goal: Objective) -> models.Dashboard:
     """Return the dashboard's model."""
-    board = (
-        dashboard.Dashboard("LLM streams")
-        .uid(UID)
-        .description(
-            "Streams of the OpenAI SDK as stallwatch sees them: silent now, outcomes, waits, stalls."
-        )
-        .tags(["stallwatch", "llm", "opentelemetry"])
-        .readonly()
-        .tooltip(models.DashboardCursorSync.CROSSHAIR)
-        .time("now-1h", "now")
-        .refresh("30s")
-        .timezone("browser")
+    board = begin(
+        "LLM streams",
+        STREAMS_UID,
+        "Streams of the OpenAI SDK as stallwatch sees them: silent now, outcomes, waits, stalls, retries.",
+        STREAM_VARIABLES,
+        since="now-1h",
     )
-    _add_variables(board)
-    _add_annotations(board)
+    add_trace_store(board)
     grid = Grid(board)
-    _add_now(grid)
+    _add_now(grid, goal)
     _add_outcomes(grid)
-    _add_first_token(grid)
-    _add_gaps(grid)
-    _add_stalls(grid)
+    waits.add_first_token(grid)
+    waits.add_gaps(grid)
+    faults.add_stalls(grid)
+    faults.add_retries(grid)
     _add_models(grid)
-    model = board.build()
-    model.schema_version = SCHEMA_VERSION
-    for annotation in model.annotations.list_val:
-        # The SDK's default hides the switch in a menu.
-        annotation.placement = None
-    return model
+    _add_traces(grid)
+    return finished(board)
 
 
-def _add_variables(board: Any) -> None:
-    board.with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-    known = q.ACTIVE
-    # "All" models is .* and not .+, because a call that names no model has no such label.
-    for name, label, query, everything in (
-        ("job", "Job", f"label_values({known}, job)", ".+"),
-        ("provider", "Provider", f'label_values({known}{{job=~"$job"}}, {q.PROVIDER})', ".+"),
-        (
-            "model",
-            "Model",
-            f'label_values({known}{{job=~"$job", {q.PROVIDER}=~"$provider"}}, {q.MODEL})',
-            ".*",
-        ),
-    ):
-        board.with_variable(
-            dashboard.QueryVariable(name)
-            .label(label)
-            .query(query)
-            .definition(query)
-            .datasource(DATASOURCE)
-            .multi(True)
-            .include_all(True)
-            .all_value(everything)
-            .current(models.VariableOption(selected=True, text="All", value="$__all"))
-            .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
-            .sort(models.VariableSort.ALPHABETICAL_ASC)
-        )
-
-
-def _add_annotations(board: Any) -> None:
-    board.annotation(
-        dashboard.AnnotationQuery()
-        .name("Alerts")
-        .datasource(DATASOURCE)
-        .enable(True)
-        .icon_color("red")
-        .expr('ALERTS{alertname=~"LLMStream.+", alertstate="firing"}')
-        .title_format("{{alertname}}")
-        .text_format("{{" + q.PROVIDER + "}} {{" + q.MODEL + "}}")
-    )
-
-
-def _add_now(grid: Grid) -> None:
+def _add_now(grid: Grid, goal: Objective) -> None:
     grid.row("Now")
+    tried_again = q.decided(q.GOING_ON, "$__range")
     grid.line(
         4,
         number(
@@ -107,8 +63,8 @@ def _add_now(grid: Grid) -> None:
             "short",
         ),
         number(
-            "Silent for more than 10 s",
-            f"In how many of them does the reader wait for more than 10 s without progress? ({q.SILENT})",
+            f"Silent for more than {SILENT_AFTER:g} s",
+            f"In how many of them does the reader wait for more than {SILENT_AFTER:g} s without progress? ({q.SILENT})",
             Query(f"sum({q.SILENT}{q.chosen()}) or vector(0)", "silent"),
             "short",
         ),
@@ -120,12 +76,34 @@ def _add_now(grid: Grid) -> None:
         ),
         share(
             "Stalled, of all that ended",
-            f"Which share of the streams that ended in the chosen time stalled? ({q.STREAMS})",
+            f"Which share of the streams that ended in the chosen time stalled? The objective allows {goal.budget:g}. "
+            f"({q.STREAMS})",
             Query(q.share_of("stalled", "$__range"), "stalled"),
+            bad_from=goal.budget,
+        ),
+        share(
+            "Tried again, of all attempts",
+            f"After which share of the attempts was there another? ({q.RETRIES}, {q.ATTEMPTS})",
+            Query(f"{tried_again} / ({q.rate(q.ATTEMPTS, '$__range')} > 0)", "tried again"),
+        ),
+        share(
+            "Budget left, worst model",
+            f"How much of its {goal.period_days} days' allowance of stalls has the model left that is worst off? Below "
+            f"nought it is overspent. ({BUDGET_LEFT})",
+            Query(f"min({BUDGET_LEFT}{q.chosen()})", "left"),
+            bad_below=0.0,
         ),
     )
     grid.line(
         8,
+        lines(
+            "Open streams by model",
+            f"Which models are busy, and did streams pile up? ({q.ACTIVE})",
+            [Query(f"sum by ({q.MODEL}) ({q.ACTIVE}{q.chosen()})", q.legend(q.MODEL))],
+            "short",
+            stacked=True,
+            link=ONE_MODEL,
+        ),
         lines(
             "Silent streams by phase",
             f"Do streams wait for a first token, think, or hang in mid-answer? ({q.SILENT})",
@@ -138,12 +116,14 @@ def _add_now(grid: Grid) -> None:
             f"Which model makes its readers wait, and since when? ({q.OLDEST_WAIT})",
             [Query(f"max by ({q.MODEL}) ({q.OLDEST_WAIT}{q.chosen()})", q.legend(q.MODEL))],
             "s",
+            link=ONE_MODEL,
         ),
     )
 
 
 def _add_outcomes(grid: Grid) -> None:
     grid.row("Outcomes")
+    errors = q.rate(f"{q.DURATION}_count", RATE, q.ERROR_TYPE, **{q.ERROR_TYPE: '!=""'})
     grid.line(
         8,
         lines(
@@ -159,124 +139,67 @@ def _add_outcomes(grid: Grid) -> None:
             [Query(q.share_of("stalled|failed|truncated", RATE, q.MODEL), q.legend(q.MODEL))],
             "percentunit",
             top=1,
-        ),
-    )
-
-
-def _add_first_token(grid: Grid) -> None:
-    grid.row("First token")
-    by_model = q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, RATE, q.MODEL)
-    grid.line(
-        8,
-        lines(
-            "Time to first token",
-            "How long until the first generated output, reasoning included? Role, empty and usage chunks do not "
-            f"count. ({q.TIME_TO_FIRST_TOKEN})",
-            _quantiles(q.TIME_TO_FIRST_TOKEN),
-            "s",
+            link=ONE_MODEL,
         ),
         lines(
-            "Time to first token by model (95 %)",
-            f"Which model is slow to begin? ({q.TIME_TO_FIRST_TOKEN})",
-            [Query(by_model, q.legend(q.MODEL), exemplars=True)],
-            "s",
+            "Calls that raised, by error",
+            f"What do callers get to catch, streamed calls and others together? ({q.DURATION})",
+            [Query(errors, q.legend(q.ERROR_TYPE), exemplars=True)],
+            "cps",
+            stacked=True,
         ),
         lines(
             "Duration of calls",
             f"How long do calls take in all, streamed or not, whatever their end? ({q.DURATION})",
-            _quantiles(q.DURATION),
+            waits.quantiles(q.DURATION),
             "s",
         ),
     )
-
-
-def _add_gaps(grid: Grid) -> None:
-    grid.row("Gaps between chunks")
-    grid.line(
-        8,
-        lines(
-            "Gap between chunks",
-            "How evenly does the answer flow? Waits for the server only; a reader's own pauses are not part of it. "
-            f"({q.GAP})",
-            _quantiles(q.GAP),
-            "s",
-        ),
-        lines(
-            "Longest gap of a stream",
-            f"How bad is the worst moment of a stream? The wait that ended in a stall counts. ({q.LONGEST_GAP})",
-            _quantiles(q.LONGEST_GAP),
-            "s",
-        ),
-        heat(
-            "Gaps between chunks, all of them",
-            f"Are the gaps of one kind, or are some streams of another? ({q.GAP})",
-            f"sum by (le) (increase({q.GAP}_bucket{q.chosen()}[{RATE}]))",
-            "s",
-        ),
-    )
-
-
-def _add_stalls(grid: Grid) -> None:
-    grid.row("Stalls")
-    grid.line(
-        8,
-        _stalls_by(
-            q.STALL_PHASE,
-            "phase",
-            "Do streams stall before the first token, while thinking, or in mid-answer?",
-        ),
-        _stalls_by(
-            q.STALL_WIRE,
-            "wire verdict",
-            "Was the wire dead, or did keepalives or empty chunks hide a dead generation?",
-        ),
-        lines(
-            "Wait that was judged a stall",
-            f"How long had been waited when a stream was given up? ({q.STALL_WAIT})",
-            _quantiles(q.STALL_WAIT),
-            "s",
-        ),
-    )
-
-
-def _stalls_by(label: str, what: str, question: str) -> Any:
-    expr = f"60 * sum by ({label}, {q.STALL_ACTION}) (rate({q.STALLS}{q.chosen()}[{RATE}]))"
-    named = f"{q.legend(label)} ({q.legend(q.STALL_ACTION)})"
-    queries = [Query(expr, named, exemplars=True)]
-    return lines(f"Stalls by {what}", f"{question} ({q.STALLS})", queries, "cpm", stacked=True)
 
 
 def _add_models(grid: Grid) -> None:
     grid.row("Models")
     model = (q.PROVIDER, q.MODEL)
-    by = ", ".join(model)
-    first = q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, "$__range", *model)
-    longest = q.quantile(0.95, q.LONGEST_GAP, "$__range", *model)
+    by = q.sum_by(model)
     panel = rows(
         "Models",
         "Which models are in use, and how do they compare over the chosen time? A click on a model shows it alone. "
-        f"({q.STREAMS}, {q.TIME_TO_FIRST_TOKEN}, {q.LONGEST_GAP})",
+        f"({q.STREAMS}, {q.TIME_TO_FIRST_TOKEN}, {q.LONGEST_GAP}, {q.RETRIES})",
         {q.PROVIDER: "Provider", q.MODEL: "Model"},
         [
-            (Query(f"sum by ({by}) ({q.ACTIVE}{q.chosen()})", "Open now"), "short"),
-            (Query(f"sum by ({by}) (increase({q.STREAMS}{q.chosen()}[$__range]))", "Ended"), "short"),
+            (Query(f"{by} ({q.ACTIVE}{q.chosen()})", "Open now"), "short"),
+            (Query(f"{by} ({q.SILENT}{q.chosen()})", "Silent now"), "short"),
+            (Query(f"{by} (increase({q.STREAMS}{q.chosen()}[$__range]))", "Ended"), "short"),
             (Query(q.share_of("stalled", "$__range", *model), "Stalled"), "percentunit"),
             (Query(q.share_of("failed", "$__range", *model), "Failed"), "percentunit"),
-            (Query(first, "First token (95 %)"), "s"),
-            (Query(longest, "Longest gap (95 %)"), "s"),
+            (Query(q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, "$__range", *model), "First token (95 %)"), "s"),
+            (Query(q.quantile(0.95, q.LONGEST_GAP, "$__range", *model), "Longest gap (95 %)"), "s"),
+            (Query(f"60 * {q.decided(q.GOING_ON, '$__range', *model)}", "Tried again"), "cpm"),
         ],
         sort="Stalled",
+        links={"Model": MODEL_ROW, "Stalled": BUDGET_ROW},
     )
-    url = (
-        f"/d/{UID}?var-datasource=${{datasource}}&${{job:queryparam}}&var-provider=${{__data.fields.Provider}}"
-        "&var-model=${__value.raw}&${__url_time_range}"
-    )
-    link = models.DynamicConfigValue(id_val="links", value=[{"title": "Only this model", "url": url}])
-    grid.line(10, panel.override_by_name("Model", [link]))
+    grid.line(10, panel)
 
 
-def _quantiles(histogram: str) -> list[Query]:
-    return [
-        Query(q.quantile(part, histogram, RATE), f"{part * 100:g} %", exemplars=True)
-        for part in (0.5, 0.95, 0.99)
-    ]
+def _add_traces(grid: Grid) -> None:
+    ours = f'span.{Attr.REQUEST_MODEL} =~ "$model"'
+    grid.folded(
+        "Traces (needs a Tempo)",
+        10,
+        traces(
+            "Stalled",
+            f"Which calls stalled? The span's {Attr.STALL_PHASE} and {Attr.REQUEST_ID} say where, and what to quote.",
+            f"{{ span.{Attr.STALLED} = true && {ours} }}",
+        ),
+        traces(
+            "Tried again",
+            f"What was overcome, and what was not? ({Attr.ATTEMPTS})",
+            f"{{ span.{Attr.ATTEMPTS} > 1 && {ours} }}",
+        ),
+        traces(
+            "Late to show anything",
+            f"Which answers took more than 30 s to visible output? ({Attr.TIME_TO_VISIBLE})",
+            f"{{ span.{Attr.TIME_TO_VISIBLE} > 30 && {ours} }}",
+        ),
+    )

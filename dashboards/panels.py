@@ -1,14 +1,14 @@
-"""Panels with the house's conventions, and the grid they are laid on.
+"""Panels with the house's conventions: a question as description, a unit, a legend, a state for "nothing there".
 
-The SDK's defaults are not what a reader wants: its layout never looks ahead and runs off the grid, panels get no id
-(links and annotations need stable ones), legends are hidden and a stat reduces to nothing. So everything a panel needs
-is set here, once, and a panel is built only together with its place.
+The SDK's defaults are not what a reader wants: legends are hidden, and a stat reduces to nothing. So everything a
+panel needs is set here, once. Places and ids are the grid's business.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any
 
 from dashboards.classic import (
@@ -22,12 +22,16 @@ from dashboards.classic import (
     prometheus_models,
     stat,
     table,
+    tempo,
+    tempo_models,
     timeseries,
 )
 
 DATASOURCE = looks.DataSourceRef(type_val="prometheus", uid="${datasource}")
-WIDTH = 24
-"""Columns of Grafana's grid."""
+TRACES = looks.DataSourceRef(type_val="tempo", uid="${traces}")
+
+NOTHING = "No traffic"
+"""What stands where a ratio or a quantile has nothing to be of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +43,16 @@ class Query:
     exemplars: bool = False
 
 
-class Grid:
-    """Lays out lines of panels of equal width under the titles of rows, and numbers them in order."""
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a click on a value leads."""
 
-    def __init__(self, board: Any) -> None:
-        self._board = board
-        self._y = 0
-        self._ids = itertools.count(1)
+    title: str
+    url: str
 
-    def row(self, title: str) -> None:
-        """Begin a row; its lines follow it, which keeps it open."""
-        row = dashboard.Row(title).id(next(self._ids))
-        self._board.with_row(row.grid_pos(models.GridPos(h=1, w=WIDTH, x=0, y=self._y)))
-        self._y += 1
-
-    def line(self, height: int, *panels: Any) -> None:
-        """Add a line of panels; raises ValueError when their number does not divide the grid."""
-        width, rest = divmod(WIDTH, len(panels))
-        if rest:
-            raise ValueError(f"{len(panels)} panels are not allowed: give a number that divides {WIDTH}")
-        for place, panel in enumerate(panels):
-            position = models.GridPos(h=height, w=width, x=place * width, y=self._y)
-            self._board.with_panel(panel.id(next(self._ids)).grid_pos(position))
-        self._y += height
+    def override(self) -> models.DynamicConfigValue:
+        """Return it as a field's property."""
+        return models.DynamicConfigValue(id_val="links", value=[{"title": self.title, "url": self.url}])
 
 
 def number(title: str, description: str, query: Query, unit: str) -> Any:
@@ -73,50 +64,70 @@ def number(title: str, description: str, query: Query, unit: str) -> Any:
     )
 
 
-def share(title: str, description: str, query: Query) -> Any:
-    """Return one share over the whole chosen time; without traffic there is none."""
-    return (
+def share(
+    title: str,
+    description: str,
+    query: Query,
+    *,
+    bad_from: float | None = None,
+    bad_below: float | None = None,
+) -> Any:
+    """Return one share, now or over the whole chosen time; without traffic there is none.
+
+    Coloured only against an objective: red from ``bad_from`` on, or below ``bad_below``.
+    """
+    panel = (
         _number(title, description, "percentunit")
         .decimals(2)
-        .no_value("No traffic")
+        .no_value(NOTHING)
         .graph_mode(looks.BigValueGraphMode.NONE)
         .with_target(_query(query.expr, "A").instant().legend_format(query.legend))
     )
+    if bad_from is not None:
+        panel = panel.thresholds(_steps(("green", None), ("red", bad_from)))
+    elif bad_below is not None:
+        panel = panel.thresholds(_steps(("red", None), ("green", bad_below)))
+    else:
+        return panel
+    return panel.color_mode(looks.BigValueColorMode.VALUE)
 
 
 def lines(
     title: str,
     description: str,
-    queries: list[Query],
+    queries: Sequence[Query],
     unit: str,
     *,
     stacked: bool = False,
     top: float | None = None,
+    signed: bool = False,
+    marks: Sequence[float] = (),
+    link: Link | None = None,
 ) -> Any:
-    """Return curves over time with a legend that shows their last and highest values."""
-    legend = (
-        common.VizLegendOptions()
-        .show_legend(True)
-        .display_mode(looks.LegendDisplayMode.TABLE)
-        .placement(looks.LegendPlacement.BOTTOM)
-        .calcs(["lastNotNull", "max"])
-    )
+    """Return curves over time with a legend that shows their last and highest values; ``marks`` are drawn across."""
     panel = (
         _common(timeseries.Panel(), title, description, unit)
-        .no_value("No traffic")
-        .min(0)
-        .legend(legend)
+        .no_value(NOTHING)
+        .legend(_legend())
         .tooltip(
             common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING)
         )
         .fill_opacity(30 if stacked else 8)
         .show_points(looks.VisibilityMode.NEVER)
     )
+    if not signed:
+        panel = panel.min(0)
     if stacked:
         panel = panel.stacking(common.StackingConfig().mode(looks.StackingMode.NORMAL))
     if top is not None:
         panel = panel.max(top)
-    for letter, query in zip("ABCDEF", queries, strict=False):
+    if marks:
+        style = common.GraphThresholdsStyleConfig().mode(looks.GraphThresholdsStyleMode.DASHED)
+        steps = [("green", None), *(("orange", mark) for mark in marks[:-1]), ("red", marks[-1])]
+        panel = panel.thresholds(_steps(*steps)).thresholds_style(style)
+    if link is not None:
+        panel = panel.override_by_regexp(".*", [link.override()])
+    for letter, query in zip(ascii_uppercase, queries, strict=False):
         panel = panel.with_target(_range_query(query, letter))
     return panel
 
@@ -145,26 +156,36 @@ def heat(title: str, description: str, expr: str, unit: str) -> Any:
 
 
 def rows(
-    title: str, description: str, labels: dict[str, str], columns: list[tuple[Query, str]], sort: str
+    title: str,
+    description: str,
+    labels: Mapping[str, str],
+    columns: Sequence[tuple[Query, str]],
+    *,
+    sort: str,
+    links: Mapping[str, Link] | None = None,
+    empty: str = NOTHING,
 ) -> Any:
     """Return a table with one line per combination of ``labels`` (name to heading) and a column per query.
 
     Each query comes with the unit of its column; the line with the highest value of the column ``sort`` comes first.
+    ``links`` go by heading.
     """
     panel = (
         _common(table.Panel(), title, description, "short")
-        .no_value("No traffic")
+        .no_value(empty)
         .sort_by([common.TableSortByFieldState().display_name(sort).desc(True)])
     )
     names = dict(labels)
-    for letter, (query, unit) in zip("ABCDEFGH", columns, strict=False):
-        names[f"Value #{letter}"] = query.legend
+    for letter, (query, unit) in zip(ascii_uppercase, columns, strict=False):
+        names["Value" if len(columns) == 1 else f"Value #{letter}"] = query.legend
         panel = panel.with_target(
             _query(query.expr, letter)
             .instant()
             .format(prometheus_models.PromQueryFormat.TABLE)
             .legend_format("")
         ).override_by_name(query.legend, [models.DynamicConfigValue(id_val="unit", value=unit)])
+    for heading, link in (links or {}).items():
+        panel = panel.override_by_name(heading, [link.override()])
     order = {name: place for place, name in enumerate(names)}
     return panel.with_transformation(
         models.DataTransformerConfig(id_val="merge", options={})
@@ -174,6 +195,35 @@ def rows(
             options={"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names},
         )
     )
+
+
+def traces(title: str, description: str, traceql: str) -> Any:
+    """Return a table of the traces that a TraceQL query finds; a click on one opens it."""
+    query = (
+        tempo.Dataquery()
+        .ref_id("A")
+        .query_type("traceql")
+        .query(traceql)
+        .limit(20)
+        .table_type(tempo_models.SearchTableType.TRACES)
+    )
+    panel = table.Panel().title(title).description(description).unit("short").no_value("None kept")
+    return panel.datasource(TRACES).with_target(query.datasource(TRACES))
+
+
+def _legend() -> Any:
+    return (
+        common.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(looks.LegendDisplayMode.TABLE)
+        .placement(looks.LegendPlacement.BOTTOM)
+        .calcs(["lastNotNull", "max"])
+    )
+
+
+def _steps(*steps: tuple[str, float | None]) -> Any:
+    levels = [models.Threshold(color=colour, value=value) for colour, value in steps]
+    return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(levels)
 
 
 def _number(title: str, description: str, unit: str) -> Any:

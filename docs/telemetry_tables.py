@@ -128,8 +128,10 @@ EVENT_MEANINGS = {
         (Attr.STALL_PHASE, Attr.STALL_WIRE, Attr.STALL_LIMIT, Attr.STALL_WAITED, Attr.STALL_ACTION),
     ),
     Event.ATTEMPT: (
-        "an attempt has ended, whoever made it; `stallwatch.retry.*` only if it failed; this and the two events "
-        f"below at most {catalogue.ATTEMPT_EVENT_CAP} times a span, taken together",
+        (
+            "an attempt has ended, whoever made it; `stallwatch.retry.*` only if it failed; this and the two events "
+            f"below at most {catalogue.ATTEMPT_EVENT_CAP} times a span, taken together"
+        ),
         (
             Attr.ATTEMPT_NUMBER,
             Attr.ATTEMPT_ROLE,

@@ -333,4 +333,4 @@ STALL_EVENT_CAP = 8
 """Stall events kept on one span; the count attribute stays exact."""
 
 ATTEMPT_EVENT_CAP = 16
-"""Attempt events kept on one span, and as many of fallbacks and hedges; the count attribute stays exact."""
+"""Attempt events kept on one span, and as many of fallbacks and hedges together; the count attribute stays exact."""

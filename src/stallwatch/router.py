@@ -133,7 +133,9 @@ class _Routed(Generic[_Kind]):
                 send,
                 lambda index: self.routes[index].title(given),
                 routes=len(self.routes),
-                retries=retry.max_retries if retry is not None and isinstance(retry.max_retries, int) else 0,
+                retries=retry.max_retries
+                if retry is not None and isinstance(retry.max_retries, int)
+                else None,
                 eligible=self._eligible,
                 delay=delay,
                 share=None if hedge is None else self._share,
@@ -170,7 +172,7 @@ class Router(_Routed[Racer]):
     long as there was no progress; ``fall_back_on`` adds kinds and reasons (``"quota"``, ``"auth"``). Each route begins
     with clocks of its own; the total and the user's cancel are the call's. When all have failed, the last route's error
     is raised with those of the earlier ones chained to it. ``retry``: how often a route is tried again before the next
-    is asked; by default not at all. ``hedge``: see HedgePolicy; off by default. Clients that are not governed yet are
+    is asked; by default as often as a policy sets for it, and not at all where none does. ``hedge``: see HedgePolicy; off by default. Clients that are not governed yet are
     guarded. Raises ValueError for bad settings.
     """
 

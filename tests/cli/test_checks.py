@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cli.recorded import scene_record
-from stallwatch.catalogue import Attr
+from stallwatch.catalogue import Attr, Event
 from stallwatch.cli.demo.checks import differences
-from stallwatch.cli.demo.record import End, Failure, RunRecord
+from stallwatch.cli.demo.record import End, EventRecord, Exchange, Failure, RunRecord
 from stallwatch.cli.demo.scenes import SCENES, Scene
 
 DEAD = next(scene for scene in SCENES if scene.name == "keepalive-comments")
 ALIVE = next(scene for scene in SCENES if scene.name == "slow-reader")
+RETRIED = next(scene for scene in SCENES if scene.name == "retry")
+FALLEN_BACK = next(scene for scene in SCENES if scene.name == "fallback")
+HEDGED = next(scene for scene in SCENES if scene.name == "hedge")
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
@@ -31,6 +35,33 @@ def _with(**attributes: object) -> Callable[[RunRecord], RunRecord]:
     return change
 
 
+def _exchange(number: int, **changes: Any) -> Callable[[RunRecord], RunRecord]:
+    def change(run: RunRecord) -> RunRecord:
+        exchanges: list[Exchange] = list(run.exchanges)
+        exchanges[number - 1] = replace(exchanges[number - 1], **changes)
+        return replace(run, exchanges=tuple(exchanges))
+
+    return change
+
+
+def _event(name: str, number: int | None = None, **attributes: object) -> Callable[[RunRecord], RunRecord]:
+    """Change the attributes of an event; without any, drop it."""
+
+    def changed(event: EventRecord) -> EventRecord | None:
+        if event.name != name or event.get(Attr.ATTEMPT_NUMBER) != number:
+            return event
+        return replace(event, attributes={**event.attributes, **attributes}) if attributes else None
+
+    def change(run: RunRecord) -> RunRecord:
+        assert run.span is not None
+        events = [changed(event) for event in run.span.events]
+        return replace(
+            run, span=replace(run.span, events=tuple(event for event in events if event is not None))
+        )
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("scene", "change", "told"),
     [
@@ -42,9 +73,10 @@ def _with(**attributes: object) -> Callable[[RunRecord], RunRecord]:
         (DEAD, lambda run: replace(run, failure=Failure(type="t", message="m")), "code is None"),
         (DEAD, lambda run: replace(run, ended_at=run.ended_at + 3), "after a wait of 4.21 s, not 1.2 s"),
         (DEAD, lambda run: replace(run, ended_at=run.ended_at - 0.4), "after a wait of 0.81 s, not 1.2 s"),
-        (DEAD, lambda run: replace(run, server_closed_at=None), "never saw the connection close"),
-        (DEAD, lambda run: replace(run, server_closed_how="server"), "never saw the connection close"),
-        (DEAD, lambda run: replace(run, server_closed_at=run.ended_at + 2), "saw the close 2.00 s after"),
+        (DEAD, lambda run: replace(run, exchanges=()), "never saw the connection close"),
+        (DEAD, _exchange(1, closed_at=None), "never saw the connection close"),
+        (DEAD, _exchange(1, closed_how="server"), "never saw the connection close"),
+        (DEAD, _exchange(1, closed_at=3.466), "saw the close 2.00 s after the program had its error"),
         (
             DEAD,
             _with(**{Attr.STALL_WIRE: "dead_wire"}),
@@ -62,6 +94,48 @@ def _with(**attributes: object) -> Callable[[RunRecord], RunRecord]:
         (ALIVE, lambda run: replace(run, end=End.TIMEOUT), "should have completed, but: timeout"),
         (ALIVE, lambda run: replace(run, got=run.got[1:-4]), "another text than the bare one"),
         (ALIVE, _with(**{Attr.OUTCOME: "stalled"}), "stallwatch.outcome is 'stalled', not 'completed'"),
+        (RETRIED, lambda run: replace(run, end=End.TIMEOUT), "should have completed, but: timeout"),
+        (RETRIED, _event(Event.ATTEMPT, 2), "its attempts were first, not first, retry"),
+        (
+            RETRIED,
+            _event(Event.ATTEMPT, 2, **{Attr.ATTEMPT_ROLE: "fallback"}),
+            "its attempts were first, fallback, not first, retry",
+        ),
+        (
+            RETRIED,
+            lambda run: replace(run, exchanges=run.exchanges[1:]),
+            "the server got 1 requests for 2 attempts",
+        ),
+        (
+            RETRIED,
+            _event(Event.ATTEMPT, 1, **{Attr.OUTCOME: "failed"}),
+            "attempt 1 was failed and retry followed, not stalled and retry",
+        ),
+        (
+            RETRIED,
+            _event(Event.ATTEMPT, 1, **{Attr.ATTEMPT_DURATION: 2.9}),
+            "attempt 1 was cut after 2.90 s, not 1.2 s",
+        ),
+        (RETRIED, _exchange(1, closed_at=3.206), "saw the close 2.00 s after attempt 1 had ended"),
+        (
+            RETRIED,
+            _event(Event.ATTEMPT, 2, **{Attr.OUTCOME: "truncated"}),
+            "attempt 2 was truncated, not completed",
+        ),
+        (
+            RETRIED,
+            lambda run: replace(run, got=(*run.got[:5], *run.got[2:])),
+            "sent 12 tokens in attempt 2, and the program read 15",
+        ),
+        (RETRIED, _with(**{Attr.STALL_WIRE: None}), "stallwatch.stall.wire is None, not 'dead_wire'"),
+        (FALLEN_BACK, _event(Event.FALLBACK), "no event tells the route it fell back to"),
+        (HEDGED, _exchange(1, closed_at=None), "never saw the connection close"),
+        (
+            HEDGED,
+            _event(Event.HEDGE, **{Attr.HEDGE_RESULT: "lost"}),
+            "the race was told as loser, winner, lost, not loser, winner, won",
+        ),
+        (HEDGED, _exchange(2, at=1.91), "the hedge began after 1.90 s, not 0.4 s"),
     ],
 )
 def test_each_deviation_is_told(scene: Scene, change: Callable[[RunRecord], RunRecord], told: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -100,7 +101,34 @@ def _parse(*arguments: str) -> argparse.Namespace:
 
 def test_list_prints_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run(_parse("--list")) == 0
-    assert "| `stall-after` | role, tokens, then nothing |" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    begin = lines.index("stall-after          role, tokens, then nothing")
+    assert lines[begin + 1].split() == ["tokens=5", "tokens", "sent"]
+    assert not any("|" in line or "`" in line for line in lines)
+
+
+def test_on_a_terminal_list_prints_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert command.run(_parse("--list")) == 0
+    text = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert "parameters, with their defaults" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("stall-after ")]
+    assert "role, tokens, then nothing" in line
+    assert "tokens=5  tokens sent" in line
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_without_rich_a_terminal_gets_the_plain_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert command.run(_parse("--list")) == 0
+    assert "never-responds       reads the request and never replies" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cli.recorded import recorded, scene_record
+from cli.recorded import given_up_at, recorded, scene_record
 from stallwatch.cli.demo.page import page
-from stallwatch.cli.demo.record import Failure, Got, SpanRecord
+from stallwatch.cli.demo.record import End, EventRecord, Failure, Got, SpanRecord
 from stallwatch.cli.demo.scenes import SCENES
 from stallwatch.cli.demo.timeline import axis_for, timeline
 
@@ -111,7 +111,12 @@ def test_whatever_the_programs_say_is_shown_as_text(nasty: str) -> None:
         record.guarded,
         failure=Failure(type=nasty, message=nasty, code=nasty),
         span=SpanRecord(
-            name=nasty, status=nasty, began=0.0, duration=1.0, attributes={nasty: nasty}, events=(nasty,)
+            name=nasty,
+            status=nasty,
+            began=0.0,
+            duration=1.0,
+            attributes={nasty: nasty},
+            events=(EventRecord(name=nasty, at=0.5, attributes={nasty: nasty}),),
         ),
         stderr=nasty,
     )
@@ -128,19 +133,53 @@ def test_a_timeline_has_a_mark_for_everything_that_happened(scene: object) -> No
     record = next(scene_record(each) for each in SCENES if each is scene)
     drawing = timeline(record, axis_for([record]))
     for run in (record.bare, record.guarded):
-        sent = [piece for piece in run.sent if piece.kind not in ("done", "end")]
-        for piece in sent:
-            assert f"server sent at {piece.at:.3f} s" in drawing
+        for exchange in run.exchanges:
+            for piece in exchange.sent:
+                assert piece.kind in ("done", "end") or f"server sent at {piece.at:.3f} s" in drawing
+            assert f"the server saw the close at {exchange.closed_at:.3f} s" in drawing
         for number, got in enumerate(run.got, start=1):
             assert f"program got chunk {number} at {got.at:.3f} s" in drawing
-        assert f"the server saw the close at {run.server_closed_at:.3f} s" in drawing
     assert drawing.count('class="cross"') == (1 if record.scene.must_be_cut else 0)
-    assert drawing.count('class="check"') == (0 if record.scene.must_be_cut else 2)
+    completed = [run for run in (record.bare, record.guarded) if run.end is End.COMPLETED]
+    assert drawing.count('class="check"') == len(completed)
+    assert drawing.count('class="asked"') == (2 if record.scene.must_recover else 0)
     assert drawing.count('class="pause"') == 2 * len(record.scene.pause_after)
     assert ('class="deadline"' in drawing) == (
-        record.scene.must_be_cut or record.scene.name == "silent-thinker"
+        not record.scene.is_healthy or record.scene.name == "silent-thinker"
     )
     assert ('class="comment"' in drawing) == (record.scene.name == "keepalive-comments")
+
+
+TOLD = {
+    "retry": ("2: retry", "stalled after 1.21 s: retry in 0.44 s", "deadline: 1.2 s since the attempt began"),
+    "fallback": ("2: fallback", "stalled after 1.21 s: fallback to backup", "deadline: 1.2 s"),
+    "hedge": ("2: hedge", "lost the race after 0.41 s", "won the race", "hedge: due after 0.4 s"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_timeline_tells_what_became_of_each_attempt(name: str) -> None:
+    record = next(record for record in recorded().scenes if record.scene.name == name)
+    drawing = timeline(record, axis_for([record]))
+    for words in ("attempt 1", *TOLD[name]):
+        assert words in drawing
+    closed = given_up_at(record.scene) + 0.002
+    assert f"server saw the close, {closed:.2f} s" in drawing
+
+
+def test_the_page_lists_the_attempts_and_the_events_of_the_span() -> None:
+    text = page(recorded())
+    assert "<b>2: fallback</b> completed in 0.67 s; server saw the close: 1.88 s" in text
+    assert "<b>text read</b> t0 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11</li>" in text
+    assert "stallwatch.fallback: fallback.to=backup" in text
+    assert text.count('<ul class="attempts">') == 3
+
+
+def test_attempts_that_no_span_tells_of_are_still_drawn() -> None:
+    record = next(record for record in recorded().scenes if record.scene.name == "retry")
+    drawing = timeline(replace(record, guarded=replace(record.guarded, span=None)), axis_for([record]))
+    assert ">attempt 2</text>" in drawing
+    assert "stalled" not in drawing
 
 
 def test_all_marks_lie_on_the_axis() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def file(tmp_path: Path) -> Path:
 
 def _told(environ: dict[str, str], model: str, base_url: str | None = None) -> dict[str, tuple[str, str]]:
     resolved = resolve(load(environ), model=model, base_url=base_url)
-    return {line.name: (line.value, line.decided_by) for line in explain(resolved)}
+    variables = load(environ, policy_file=os.devnull).environment
+    return {line.name: (line.value, line.decided_by) for line in explain(resolved, variables)}
 
 
 def test_each_limit_names_the_layer_that_decided_it(file: Path) -> None:
@@ -52,10 +54,11 @@ def test_each_limit_names_the_layer_that_decided_it(file: Path) -> None:
     assert told["first_token"] == ("500 s", "rule:patient")
     assert told["idle"] == ("7 s", "rule:route")
     assert told["mode"] == ("observe", "rule:route")
-    assert told["total"] == ("60 s", "environment")
+    assert told["total"] == ("60 s", "file")
     assert told["connect"] == ("5 s", "built-in")
     assert _told(environ, "small")["idle"] == ("off", "environment")
     assert _told(environ, "small")["first_token"] == ("9 s", "environment")
+    assert _told({**environ, "STALLWATCH_TOTAL_TIMEOUT": "50"}, "small")["total"] == ("50 s", "environment")
 
 
 def test_a_silent_thinker_gets_the_longer_built_in() -> None:
@@ -74,6 +77,33 @@ def test_the_command_prints_it(
     assert "big-[model]" in text
     (line,) = [line for line in text.splitlines() if line.startswith("first_token")]
     assert line.split()[1:4] == ["500", "s", "rule:patient"]
+
+
+def test_what_is_wrong_with_the_environment_is_told_once(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("STALLWATCH_POLICY_FILE", str(file))
+    monkeypatch.setenv("STALLWATCH_IDLE_TIMEOUT", "soon")
+    assert main(["policy", "--model", "m"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("total")]
+    assert line.split()[1:4] == ["60", "s", "file"]
+    assert [record.message.partition("=")[0] for record in caplog.records] == [
+        "stallwatch: STALLWATCH_IDLE_TIMEOUT"
+    ]
+
+
+def test_an_effort_that_does_not_exist_is_refused_with_those_that_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["policy", "--model", "m", "--effort", "hihg"])
+    assert left.value.code == 2
+    told = capsys.readouterr().err
+    assert "hihg" in told
+    assert all(effort in told for effort in ("none", "minimal", "low", "medium", "high"))
 
 
 WORST = {

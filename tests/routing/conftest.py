@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -115,7 +115,7 @@ class Scene:
         options: dict[str, Any] | None = None,
         route: Sequence[dict[str, Any]] = ({}, {}),
         **settings: Any,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any]:
         """Make a router with a client for each route; ``route`` holds further arguments of each."""
         where = urls or [gateway.base_url for gateway in self.gateways]
         async with AsyncExitStack() as stack:
@@ -124,7 +124,8 @@ class Scene:
                 client = await stack.enter_async_context(
                     stage.inside(stage.client(where[number], **(options or {})))
                 )
-                made.append(Route(client=client, **{"model": f"m{number + 1}", **route[number]}))
+                arguments: dict[str, Any] = {"model": f"m{number + 1}", **route[number]}
+                made.append(Route(client=client, **arguments))
             kind = stallwatch.AsyncRouter if stage.is_async else stallwatch.Router
             yield kind(made, **settings)
 
@@ -175,7 +176,7 @@ def meanwhile() -> Callable[..., Any]:
     @asynccontextmanager
     async def run(
         stage: Stage, gateway: FaultGateway, condition: Callable[[Any], Any], act: Callable[[], object]
-    ) -> AsyncIterator[None]:
+    ) -> AsyncGenerator[None]:
         if stage.is_async:
 
             async def wait_async() -> None:

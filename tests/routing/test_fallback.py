@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import openai
 import pytest
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
 
 import stallwatch
 from stallwatch.testing import (
@@ -20,6 +23,7 @@ from stallwatch.testing import (
     EmptyDelta,
     Finish,
     Headers,
+    Reasoning,
     RefuseHeaders,
     Role,
     Silence,
@@ -46,7 +50,12 @@ FIRST, IDLE = LIMITS["first_token"], LIMITS["idle"]
 
 
 def text_of(chunks: list[Any]) -> str:
-    deltas = [choice.delta.content or "" for chunk in chunks if hasattr(chunk, "choices") for choice in chunk.choices]
+    deltas = [
+        choice.delta.content or ""
+        for chunk in chunks
+        if hasattr(chunk, "choices")
+        for choice in chunk.choices
+    ]
     return "".join(deltas) + "".join(
         chunk.delta for chunk in chunks if getattr(chunk, "type", None) == "response.output_text.delta"
     )
@@ -85,6 +94,7 @@ def test_a_fallback_is_not_aborted_at_birth(
         assert scene.asked == (1, 1)
         (asked,) = scene.first.ledger().requests
         assert asked.closed_how in ("fin", "rst")
+        assert asked.peer_closed_at is not None
         in_time(asked.peer_closed_at - asked.received_at, 1)
 
         span, attributes = captured.span, captured.attributes()
@@ -96,7 +106,11 @@ def test_a_fallback_is_not_aborted_at_birth(
         assert "error.type" not in attributes
         assert attributes.get("stallwatch.run.name") == ("answer" if around == "a run" else None)
         one, two = attempts(captured)
-        assert (one["attempt.role"], one["gen_ai.request.model"], one["outcome"]) == ("first", "m1", "stalled")
+        assert (one["attempt.role"], one["gen_ai.request.model"], one["outcome"]) == (
+            "first",
+            "m1",
+            "stalled",
+        )
         assert (one["retry.decision"], one["retry.reason"]) == ("fallback", "stall")
         assert (one["server.address"], one["server.port"]) == ("127.0.0.1", scene.first.port)
         assert (two["attempt.role"], two["gen_ai.request.model"]) == ("fallback", "m2")
@@ -161,7 +175,9 @@ def test_the_second_route_has_clocks_of_its_own(
     assert captured.total("stallwatch.streams", stallwatch__outcome="stalled") == 1
 
 
-@pytest.mark.parametrize("first", [SILENT, [RefuseHeaders()], ROLE_ONLY], ids=["silent", "no headers", "role"])
+@pytest.mark.parametrize(
+    "first", [SILENT, [RefuseHeaders()], ROLE_ONLY], ids=["silent", "no headers", "role"]
+)
 @pytest.mark.parametrize("by", ["total", "run"])
 def test_the_total_is_shared_and_blames_nobody(
     scene: Scene, driver: Driver, guarded: Any, first: list[Any], by: str
@@ -224,7 +240,7 @@ def test_after_output_nothing_follows(
     before: list[Any] = {
         "text": [Token("Hel")],
         "tool call": [ToolCall("write", ['{"a":'])],
-        "reasoning": [stallwatch.testing.Reasoning("hm")],
+        "reasoning": [Reasoning("hm")],
     }[kind]
     scene.script([Role(), *before, Silence()], GOOD)
     got: list[Any] = []
@@ -286,10 +302,10 @@ def test_whole_answers_fall_back_too(
     with guarded() as captured:
         answer = play(driver, story)
         if api == "chat":
-            assert type(answer) is openai.types.chat.ChatCompletion
+            assert type(answer) is ChatCompletion
             assert answer.choices[0].message.content == "Hello"
         else:
-            assert type(answer) is openai.types.responses.Response
+            assert type(answer) is Response
             assert answer.output_text == "Hello"
         assert [attempt["attempt.role"] for attempt in attempts(captured)] == ["first", "fallback"]
         assert captured.attributes()["stallwatch.outcome"] == "completed"
@@ -316,7 +332,9 @@ LONG = [Role(), Tokens(40, 0.02), Finish(), Done()]
 
 
 @pytest.mark.parametrize("how", ["with and break", "close", "twice", "next", "with"])
-def test_the_stream_is_used_as_the_sdks_own(scene: Scene, driver: Driver, captured: Captured, how: str) -> None:
+def test_the_stream_is_used_as_the_sdks_own(
+    scene: Scene, driver: Driver, captured: Captured, how: str
+) -> None:
     scene.script(SILENT, GOOD if how in ("twice", "next", "with") else LONG)
 
     async def story(stage: Stage) -> None:
@@ -342,7 +360,9 @@ def test_the_stream_is_used_as_the_sdks_own(scene: Scene, driver: Driver, captur
                 async with stage.inside(stream):
                     assert text_of(await stage.all(stream)) == "Hello"
             if "close" in how or "break" in how:
-                await scene.until(stage, scene.second, lambda ledger: ledger.requests[0].closed_how in ("fin", "rst"))
+                await scene.until(
+                    stage, scene.second, lambda ledger: ledger.requests[0].closed_how in ("fin", "rst")
+                )
 
     play(driver, story)
     expected = "closed_early" if how in ("close", "with and break") else "completed"
@@ -350,7 +370,9 @@ def test_the_stream_is_used_as_the_sdks_own(scene: Scene, driver: Driver, captur
     assert captured.total("stallwatch.streams") == 1
 
 
-def test_a_stream_closed_before_it_is_read_keeps_nothing(scene: Scene, driver: Driver, captured: Captured) -> None:
+def test_a_stream_closed_before_it_is_read_keeps_nothing(
+    scene: Scene, driver: Driver, captured: Captured
+) -> None:
     """What was read ahead is let go with it: after a close the bare SDK's stream gives nothing more."""
     scene.script(SILENT, LONG)
 
@@ -358,7 +380,9 @@ def test_a_stream_closed_before_it_is_read_keeps_nothing(scene: Scene, driver: D
         async with scene.router(stage) as router:
             stream = await scene.ask(stage, router)
             await stage.close(stream)
-            await scene.until(stage, scene.second, lambda ledger: ledger.requests[0].closed_how in ("fin", "rst"))
+            await scene.until(
+                stage, scene.second, lambda ledger: ledger.requests[0].closed_how in ("fin", "rst")
+            )
             try:
                 return await stage.all(stream)
             except Exception:
@@ -412,12 +436,13 @@ def test_the_stream_may_be_read_elsewhere_than_the_call_was_made(
 class Trap(Mapping[str, Any]):
     """Overrides that cancel a run when the second route is about to be asked."""
 
-    def __init__(self, run: Callable[[], stallwatch.Run]) -> None:
+    def __init__(self, run: Callable[[], stallwatch.Run | None]) -> None:
         self._run = run
 
     def __iter__(self) -> Iterator[str]:
-        if self._run() is not None:
-            self._run().cancel("between")
+        run = self._run()
+        if run is not None:
+            run.cancel("between")
         return iter(())
 
     def __getitem__(self, name: str) -> Any:
@@ -437,7 +462,9 @@ def test_a_cancelled_run_asks_no_further_route(
     held: list[stallwatch.Run] = []
 
     async def story(stage: Stage) -> None:
-        route = [{}, {"overrides": Trap(lambda: held[0] if held else None)}] if when == "between" else [{}, {}]
+        route = (
+            [{}, {"overrides": Trap(lambda: held[0] if held else None)}] if when == "between" else [{}, {}]
+        )
         async with scene.router(stage, route=route) as router:
             run = stallwatch.Run()
             held.append(run)
@@ -468,10 +495,8 @@ def test_a_cancelled_run_asks_no_further_route(
 
 
 @pytest.mark.parametrize("when", ["route 1", "route 2"])
-@pytest.mark.parametrize("how", ["task.cancel", "asyncio.timeout"])
-def test_a_cancelled_task_asks_no_further_route(
-    scene: Scene, guarded: Any, when: str, how: str
-) -> None:
+@pytest.mark.parametrize("how", ["task.cancel", "asyncio.timeout", "anyio scope"])
+def test_a_cancelled_task_asks_no_further_route(scene: Scene, guarded: Any, when: str, how: str) -> None:
     scene.script([Status(503)] if when == "route 2" else SILENT, SILENT)
 
     async def story(stage: Stage) -> None:
@@ -481,6 +506,11 @@ def test_a_cancelled_task_asks_no_further_route(
                     async with asyncio.timeout(0.2):
                         await scene.ask(stage, router)
                 assert not isinstance(timed.value, openai.OpenAIError)
+                return
+            if how == "anyio scope":
+                with anyio.move_on_after(0.2) as scope:
+                    await scene.ask(stage, router)
+                assert scope.cancelled_caught
                 return
             task = asyncio.create_task(scene.ask(stage, router))
             gateway = scene.first if when == "route 1" else scene.second
@@ -533,6 +563,26 @@ def test_ctrl_c_asks_no_further_route(scene: Scene, guarded: Any, meanwhile: Any
     assert "error.type" not in attributes
 
 
+def test_a_run_cancelled_after_the_answer_began_ends_at_the_next_step(
+    scene: Scene, driver: Driver, captured: Captured
+) -> None:
+    """What was read ahead of the caller is not handed out after the cancel."""
+    scene.script(SILENT, [Role(), Tokens(40, 0.02), Finish(), Done()])
+
+    async def story(stage: Stage) -> None:
+        async with scene.router(stage) as router, stage.inside(stallwatch.Run()) as run:
+            stream = await scene.ask(stage, router)
+            run.cancel("user stop")
+            with pytest.raises(stallwatch.RunCancelledError):
+                await stage.step(stream)
+            await scene.until(
+                stage, scene.second, lambda ledger: ledger.requests[0].closed_how in ("fin", "rst")
+            )
+
+    play(driver, story)
+    assert captured.attributes()["stallwatch.outcome"] == "cancelled"
+
+
 # Retries on a route
 
 
@@ -553,7 +603,7 @@ def test_a_route_is_tried_again_as_often_as_is_said(
     first: list[Any],
 ) -> None:
     scene.script(first, GOOD)
-    retry = {} if wanted is None else {"retry": stallwatch.RetryPolicy(max_retries=wanted)}
+    retry: dict[str, Any] = {} if wanted is None else {"retry": stallwatch.RetryPolicy(max_retries=wanted)}
 
     async def story(stage: Stage) -> str:
         async with scene.router(stage, options={"max_retries": own}, **retry) as router:

@@ -40,8 +40,12 @@ if TYPE_CHECKING:
 
 SILENT = [Headers(), Silence()]
 GOOD = [Role(), Token("Hel"), Token("lo"), Finish(), Done()]
-QUOTA = Status(429, body={"error": {"message": "no", "code": "insufficient_quota", "type": "insufficient_quota"}})
-FILTERED = Status(400, body={"error": {"message": "no", "code": "content_filter", "type": "invalid_request_error"}})
+QUOTA = Status(
+    429, body={"error": {"message": "no", "code": "insufficient_quota", "type": "insufficient_quota"}}
+)
+FILTERED = Status(
+    400, body={"error": {"message": "no", "code": "content_filter", "type": "invalid_request_error"}}
+)
 TOO_LONG = Status(400, body={"error": {"message": "no", "code": "context_length_exceeded", "type": "x"}})
 
 AsksNext = list[tuple[str, Any, tuple[str, ...], bool]]
@@ -128,7 +132,11 @@ EMPTY: list[tuple[str, str, Any]] = [
     ("a web page", "chat", "non-sse"),
     ("no event at all, Responses", "responses", [Headers(), Eof()]),
     ("response.failed first", "responses", [ErrorFrame(code="server_error", style="failed"), Done()]),
-    ("response.failed after the preamble", "responses", [Role(), ErrorFrame(code="server_error", style="failed")]),
+    (
+        "response.failed after the preamble",
+        "responses",
+        [Role(), ErrorFrame(code="server_error", style="failed")],
+    ),
 ]
 
 
@@ -332,7 +340,7 @@ def test_every_route_is_sent_the_whole_request(
 ) -> None:
     """The SDK takes any iterable of messages, a generator too; what the first route used up the second must get."""
     scene.script(SILENT if hedged else [Status(503)], GOOD)
-    settings = {"hedge": stallwatch.HedgePolicy(delay=0.05, max_share=1.0)} if hedged else {}
+    settings: dict[str, Any] = {"hedge": stallwatch.HedgePolicy(delay=0.05, max_share=1.0)} if hedged else {}
 
     async def story(stage: Stage) -> None:
         async with scene.router(stage, **settings) as router:
@@ -364,7 +372,9 @@ def test_an_error_of_the_callers_own_hook_passes_and_asks_nobody_else(
 
     async def story(stage: Stage) -> None:
         async with scene.router(stage) as router:
-            router.routes[0].client._client.event_hooks = {"response": [async_hook if stage.is_async else hook]}
+            router.routes[0].client._client.event_hooks = {
+                "response": [async_hook if stage.is_async else hook]
+            }
             with pytest.raises((ValueError, LookupError, openai.APIConnectionError)) as caught:
                 await scene.ask(stage, router)
             bottom: BaseException = caught.value

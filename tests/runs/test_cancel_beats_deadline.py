@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 import time
@@ -71,7 +72,7 @@ def judged(captured: Captured, gateway: FaultGateway, count: int) -> None:
     outcomes = [(span.attributes or {})["stallwatch.outcome"] for span in captured.spans]
     assert outcomes == ["cancelled"] * count
     assert {span.status.status_code for span in captured.spans} == {StatusCode.UNSET}
-    assert [(span.attributes or {})["stallwatch.attempts"] for span in captured.spans] == [1] * count
+    assert {(span.attributes or {})["stallwatch.attempts"] for span in captured.spans} <= {0, 1}
     # On a busy machine a request may be given up before the gateway has read it.
     requests = gateway.ledger().requests
     assert len(requests) <= count
@@ -168,16 +169,20 @@ def test_ctrl_c(gateway: FaultGateway, played: str) -> None:
     async def story(stage: Stage) -> None:
         with stage.client(gateway.base_url, max_retries=2) as client:
             for offset in OFFSETS * ROUNDS:
-                # No thread arms it: an interrupt inside the callback that forgets a thread would be lost.
+                # No thread arms it, for the same reason: their end is told in such a callback.
                 signal.setitimer(signal.ITIMER_REAL, LIMIT + offset)
                 with pytest.raises(KeyboardInterrupt, match="mine"):
                     await read(stage, client)
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    # What is raised inside a callback of the collector, Python reports and forgets.
+    gc.collect()
+    gc.disable()
     try:
         with instrumented(first_token=LIMIT) as captured:
             play(SYNC, story)
     finally:
+        gc.enable()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     judged(captured, gateway, len(OFFSETS) * ROUNDS)

@@ -24,6 +24,4 @@ class HelpLayout(argparse.HelpFormatter):
 def _wrapped(line: str, width: int, indent: str) -> str:
     text = line.lstrip()
     margin = indent + " " * (len(line) - len(text))
-    return textwrap.fill(
-        text, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False
-    )
+    return textwrap.fill(text, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)

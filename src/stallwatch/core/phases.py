@@ -103,6 +103,7 @@ class Tracker:
     def follow(self, earlier: Tracker, now: float) -> None:
         """This run goes on where ``earlier`` has ended, or races it, on another route: they share start and total."""
         self.started = earlier.started
+        self.longest_gap = earlier.longest_gap
         self._total_charged = earlier.waited(now)
 
     # What happens before the body

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from stallwatch.routing.call import SOON, Call, Runner
+from stallwatch.routing.call import SOON, Call, Runner, Unanswered
 from stallwatch.runtime import closing
 from stallwatch.runtime.async_guard import AsyncGuard
 from stallwatch.sdk.current import placing
@@ -32,9 +32,12 @@ class AsyncRacer:
                 result = await self._perform(call, leg)
             except Exception as error:
                 following = call.failed(leg, error)
-                if not isinstance(following, Runner):
+                if isinstance(following, Runner):
+                    leg = following
+                elif isinstance(error, Unanswered):
+                    return leg.result
+                else:
                     raise
-                leg = following
             except BaseException:
                 call.abandon()
                 raise
@@ -48,6 +51,8 @@ class AsyncRacer:
         guard = getattr(result, "_iterator", None)
         if isinstance(guard, AsyncGuard):
             await guard.read_ahead()
+            leg.result = result
+            leg.raise_if_unanswered()
         return result
 
     async def _side_by_side(self, call: Call) -> Any:
@@ -78,6 +83,8 @@ class AsyncRacer:
                     following = call.failed(leg, leg.error) if isinstance(leg.error, Exception) else leg.error
                     if isinstance(following, Runner):
                         start(following)
+                    elif isinstance(following, Unanswered):
+                        return leg.result
                     elif following is not None:
                         raise following
         except Exception:

@@ -30,13 +30,20 @@ from stallwatch.runtime.failures import classify, describe
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.sdk.current import Place
 
-__all__ = ["LOST", "SOON", "Call", "Runner"]
+__all__ = ["LOST", "SOON", "Call", "Runner", "Unanswered"]
 
 LOST = "another route answered first"
 _LEFT = "the caller was interrupted"
 
 SOON = 0.002
 """Seconds until a hedge is looked at again whose first leg has not even been opened."""
+
+
+class Unanswered(Exception):
+    """A route's stream ended without any progress. Not raised to users: they get the last such stream as it is."""
+
+    def __init__(self) -> None:
+        super().__init__("the stream ended without an answer")
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +63,14 @@ class Runner:
     def run(self) -> InFlight | None:
         return self.place.run
 
+    def raise_if_unanswered(self) -> None:
+        """Raise Unanswered if the stream is over, nothing came of it, and another route may do better."""
+        run = self.run
+        if run is None or not run.ended or run.following is None or run.tracker.first_token_at is not None:
+            return
+        if run.tracker.outcome is Outcome.TRUNCATED and run.following.decision is RetryDecision.FALLBACK:
+            raise Unanswered
+
     def release(self) -> None:
         """This leg is the one that tells how the call ended."""
         if self.run is not None:
@@ -71,7 +86,7 @@ class Call:
         title: Callable[[int], str],
         *,
         routes: int,
-        retries: int,
+        retries: int | None,
         eligible: frozenset[FailureKind | FailureReason],
         delay: float | None,
         share: HedgeShare | None,
@@ -146,16 +161,14 @@ class Call:
                 loser.run.race = RaceResult.LOSER
         if run is not None:
             if self._race.hedged:
-                _mark_winner(run)
-                run.recorders.hedge(
-                    run,
-                    HedgeResult.WON if leg.role is AttemptRole.HEDGE else HedgeResult.LOST,
-                    self.delay or 0.0,
-                )
-            elif self._refused:
-                run.recorders.hedge(run, HedgeResult.REFUSED, self.delay or 0.0)
+                run.race = RaceResult.WINNER
+            self._tell_of_hedge(run, HedgeResult.WON if leg.role is AttemptRole.HEDGE else HedgeResult.LOST)
         leg.release()
         return losers
+
+    def _tell_of_hedge(self, run: InFlight | None, result: HedgeResult) -> None:
+        if run is not None and (self._race.hedged or self._refused):
+            run.recorders.hedge(run, result if self._race.hedged else HedgeResult.REFUSED, self.delay or 0.0)
 
     def failed(self, leg: Runner, error: Exception) -> Runner | None | BaseException:
         """A leg has failed: return the next one, the error to raise, or None while others run."""
@@ -166,10 +179,9 @@ class Call:
         if isinstance(following, Launch):
             run = leg.run
             if run is not None and run.failed is not None:
-                run.recorders.fallback(run, run.failed, self._title(following.route))
+                run.recorders.fallback(run, run.failed, self._title(leg.route), self._title(following.route))
             return self._prepare(following)
-        if self._race.hedged and leg.run is not None:
-            leg.run.recorders.hedge(leg.run, HedgeResult.FAILED, self.delay or 0.0)
+        self._tell_of_hedge(leg.run, HedgeResult.FAILED)
         leg.release()
         self._chain(error, leg)
         return error
@@ -210,7 +222,3 @@ class Call:
                 end = end.__cause__
             end.__cause__ = earlier
             error = leg.error
-
-
-def _mark_winner(run: InFlight) -> None:
-    run.race = RaceResult.WINNER

@@ -11,7 +11,7 @@ import threading
 from contextvars import copy_context
 from typing import Any
 
-from stallwatch.routing.call import LOST, SOON, Call, Runner
+from stallwatch.routing.call import LOST, SOON, Call, Runner, Unanswered
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.sdk.current import placing
 
@@ -32,9 +32,12 @@ class Racer:
                 result = self._perform(call, leg)
             except Exception as error:
                 following = call.failed(leg, error)
-                if not isinstance(following, Runner):
+                if isinstance(following, Runner):
+                    leg = following
+                elif isinstance(error, Unanswered):
+                    return leg.result
+                else:
                     raise
-                leg = following
             except BaseException:
                 call.abandon()
                 raise
@@ -48,6 +51,8 @@ class Racer:
         guard = getattr(result, "_iterator", None)
         if isinstance(guard, SyncGuard):
             guard.read_ahead()
+            leg.result = result
+            leg.raise_if_unanswered()
         return result
 
     def _side_by_side(self, call: Call) -> Any:
@@ -68,6 +73,8 @@ class Racer:
                 following = call.failed(leg, leg.error)
                 if isinstance(following, Runner):
                     self._start(call, following, over)
+                elif isinstance(following, Unanswered):
+                    return leg.result
                 elif following is not None:
                     raise following
         except Exception:

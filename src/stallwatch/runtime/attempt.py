@@ -76,7 +76,7 @@ class Retries:
 class Journey:
     """What the legs of one call have in common: a call that has several routes has a run on each it asks."""
 
-    __slots__ = ("_numbers", "attempts", "eligible", "routes_left")
+    __slots__ = ("_numbers", "attempts", "eligible", "routes_left", "stalls")
 
     def __init__(
         self, eligible: frozenset[FailureKind | FailureReason], routes_left: Callable[[int], int]
@@ -86,6 +86,7 @@ class Journey:
         self._numbers = itertools.count(1)
         self.attempts = 0
         """Attempts so far, on all legs."""
+        self.stalls = 0
 
     def number(self) -> int:
         """Return the number of an attempt that begins; legs may run in several threads."""
@@ -102,7 +103,7 @@ class Leg:
     earlier: InFlight | None
     role: AttemptRole
     retries: int | None
-    """Retries wanted on this route; None leaves it to the policy."""
+    """Retries wanted on this route; None for what a policy sets, and none where none does."""
 
 
 class ChunkReader(Protocol):

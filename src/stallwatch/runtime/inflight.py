@@ -68,7 +68,7 @@ class InFlight(RunState):
             self.recorders.start(self)
             return
         self.trace = earlier.trace
-        self.stalls, self.stall, self.following = earlier.stalls, earlier.stall, earlier.following
+        self.stall, self.following = earlier.stall, earlier.following
         self.tracker.follow(earlier.tracker, monotonic())
 
     # Clocks
@@ -139,7 +139,9 @@ class InFlight(RunState):
         enforce = self.policy.mode is Mode.ENFORCE or found.scoped
         self.tracker.on_stall(found)
         self.stall = found
-        self.stalls += 1
+        self.own_stalls += 1
+        if self.leg is not None:
+            self.leg.journey.stalls += 1
         if enforce:
             self.pending = found
         self.recorders.stall(self, found, StallAction.ABORT if enforce else StallAction.OBSERVE)
@@ -173,7 +175,7 @@ class InFlight(RunState):
             wire=stall.wire,
             chunks_received=tracker.chunks,
             stream_lifetime=monotonic() - tracker.attempt_started,
-            attempt=max(self.attempts, 1),
+            attempt=max(self.attempts, 1) if self.attempt is None else self.attempt.number,
             set_by="run" if stall.scoped else self.policy.decided_by(stall.phase),
         )
 

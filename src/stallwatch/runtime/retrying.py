@@ -18,7 +18,7 @@ from stallwatch.core.attempts import Standing, after_attempt, may_fall_back
 from stallwatch.core.budget import LONGEST_SERVER_WAIT
 from stallwatch.core.classify import Failure, verdict_of
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import AttemptRole, Mode, Outcome, RetryDecision
+from stallwatch.core.words import AttemptRole, Diagnosis, Mode, Outcome, RetryDecision
 from stallwatch.runtime.attempt import Attempt, Following
 from stallwatch.runtime.failures import failure_of
 from stallwatch.runtime.retry_after import Headers, server_wait
@@ -197,10 +197,13 @@ def _refused(run: InFlight, failure: Failure) -> Following:
 # Retries that the SDK makes: there was no good answer yet
 
 
-def may_sdk_retry(run: InFlight, headers: Headers) -> bool:
-    """Tell whether the wait the server asks for can be slept at all; else the SDK is to raise its error at once."""
+def may_sdk_retry(run: InFlight, headers: Headers, status: int) -> bool:
+    """Tell whether the wait the server asks for can be slept at all; else the SDK is to raise its error at once.
+
+    Some releases refuse a long wait by themselves; the reason is remembered for them as well.
+    """
     wait, left = server_wait(headers, time.time()), run.total_left()
-    if wait is None:
+    if wait is None or verdict_of(Failure(status=status)).diagnosis is not Diagnosis.RETRYABLE:
         return True
     refusal = None
     if wait > LONGEST_SERVER_WAIT:

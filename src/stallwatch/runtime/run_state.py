@@ -54,6 +54,7 @@ class RunState:
         "interrupt",
         "leg",
         "orphaned",
+        "own_stalls",
         "owners",
         "pending",
         "policy",
@@ -74,7 +75,6 @@ class RunState:
         "shadow",
         "source",
         "stall",
-        "stalls",
         "status_code",
         "tail",
         "trace",
@@ -115,7 +115,7 @@ class RunState:
         self.held = False
         # What was found of its waits, and how it ended.
         self.stall: Stall | None = None
-        self.stalls = 0
+        self.own_stalls = 0
         self.pending: Stall | Whole | None = None
         self.error_type: str | None = None
         self.error_text: str | None = None
@@ -167,6 +167,11 @@ class RunState:
     def attempts(self) -> int:
         """Attempts so far, those on other routes included."""
         return self.tracker.attempts if self.leg is None else self.leg.journey.attempts
+
+    @property
+    def stalls(self) -> int:
+        """Stalls so far, those on other routes included."""
+        return self.own_stalls if self.leg is None else self.leg.journey.stalls
 
     @property
     def ended(self) -> bool:

@@ -107,7 +107,13 @@ class Splice:
         if rest:
             self._settle_down()
             return rest, False
-        if run.delivered or not run.call.stream or run.ended or run.over:
+        if not run.call.stream or run.ended or run.over:
+            return None, False
+        if run.delivered:
+            foreign = not self.event_stream and run.reader is not None and not run.tracker.chunks
+            if foreign and not run.tracker.end_marked:
+                # The SDK has found no event in it, and ends the iteration without a word.
+                run.answerless, run.delivered = "not_event_stream", False
             return None, False
         run.answerless = "empty_stream" if self.event_stream else "not_event_stream"
         follows = self._follows(Failure(body="empty" if self.event_stream else "not_event_stream"))

@@ -171,10 +171,11 @@ class Patches:
     def _should_retry(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         wanted = wrapped(*args, **kwargs)
         run = current_run()
-        if run is None or not wanted or run.policy.mode is not Mode.ENFORCE:
+        if run is None:
             return wanted
         response = args[0] if args else kwargs.get("response")
-        return may_sdk_retry(run, response.headers)
+        allowed = may_sdk_retry(run, response.headers, response.status_code)
+        return wanted and (allowed or run.policy.mode is not Mode.ENFORCE)
 
     def _calculate_retry_timeout(
         self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any

@@ -34,6 +34,9 @@ def with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwar
     if not isinstance(own, int) or isinstance(own, bool):
         own = client.max_retries
     wanted = run.retries_wanted
+    if wanted is None and run.leg is not None and not run.policy.retries_explicit:
+        # The next route is the next try.
+        wanted = 0
     allowed = min(own, run.policy.max_retries if wanted is None else wanted)
     capped = (run.policy.retries_explicit or wanted is not None) and run.policy.mode is Mode.ENFORCE
     run.retries = Retries(by_sdk=allowed if capped else own, allowed=allowed)

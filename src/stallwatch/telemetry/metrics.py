@@ -8,6 +8,7 @@ seen, because the first increment of a series born at one is invisible to ``incr
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -42,11 +43,13 @@ NO_SPAN = set_span_in_context(INVALID_SPAN, Context())
 LiveRuns = Callable[[], Iterable[RunView]]
 Labels = dict[str, Any]
 
-_COMMON_RETRIES = tuple(
-    (kind, decision)
-    for kind in (FailureKind.TRANSPORT, FailureKind.RATE_LIMIT, FailureKind.CAPACITY, FailureKind.SERVER)
-    for decision in (RetryDecision.RETRY, RetryDecision.EXHAUSTED)
-) + ((FailureKind.TRANSPORT, RetryDecision.PARTIAL_OUTPUT),)
+_COMMON_RETRIES = (
+    *itertools.product(
+        (FailureKind.TRANSPORT, FailureKind.RATE_LIMIT, FailureKind.CAPACITY, FailureKind.SERVER),
+        (RetryDecision.RETRY, RetryDecision.EXHAUSTED),
+    ),
+    (FailureKind.TRANSPORT, RetryDecision.PARTIAL_OUTPUT),
+)
 """What dashboards divide by; all others are too many to be preset."""
 
 _STREAM_PHASES = (Phase.FIRST_TOKEN, Phase.THINKING, Phase.IDLE)
@@ -173,7 +176,7 @@ class MetricRecorder:
             )
         self._attempt_duration.record(attempt.duration, timed, context)
 
-    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+    def fallback(self, run: RunView, failed: AttemptView, route: str, to: str) -> None:
         """Counted with the decision after the attempt that failed."""
 
     def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:

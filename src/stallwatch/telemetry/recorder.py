@@ -137,7 +137,6 @@ class RunView(Protocol):
     tracker: Tracker
     trace: Any
     stall: Stall | None
-    stalls: int
     error_type: str | None
     error_text: str | None
     status_code: int | None
@@ -148,6 +147,11 @@ class RunView(Protocol):
     @property
     def attempts(self) -> int:
         """Attempts so far, those on other routes included."""
+        ...
+
+    @property
+    def stalls(self) -> int:
+        """Stalls so far, those on other routes included."""
         ...
 
     @property
@@ -186,8 +190,8 @@ class Recorder(Protocol):
     def attempt(self, run: RunView, attempt: AttemptView) -> None:
         """An attempt ended."""
 
-    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
-        """The call goes on with the route named ``to``, after ``failed``."""
+    def fallback(self, run: RunView, failed: AttemptView, route: str, to: str) -> None:
+        """The call goes on with the route named ``to``, after ``failed`` on ``route``."""
 
     def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
         """A race was decided; the second attempt was due after ``delay`` seconds. ``run`` is the one that counts."""
@@ -249,11 +253,11 @@ class Recorders:
             except Exception as error:
                 self._swallow(error)
 
-    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+    def fallback(self, run: RunView, failed: AttemptView, route: str, to: str) -> None:
         """See Recorder.fallback."""
         for recorder in self._all:
             try:
-                recorder.fallback(run, failed, to)
+                recorder.fallback(run, failed, route, to)
             except Exception as error:
                 self._swallow(error)
 

@@ -37,13 +37,13 @@ _NEIGHBOUR_KEYS = (
 class Trace:
     """What spans keep of a run: the span, and whether the standard telemetry of this call is ours to emit."""
 
-    __slots__ = ("attempts", "ended", "events", "owned", "span", "standard")
+    __slots__ = ("attempts", "ended", "events", "owned", "span", "standard", "turns")
 
     def __init__(self, span: Span, *, owned: bool, standard: bool) -> None:
         self.span = span
         self.owned = owned
         self.standard = standard
-        self.events = self.attempts = 0
+        self.events = self.attempts = self.turns = 0
         self.ended = False
 
     @property
@@ -91,12 +91,12 @@ class SpanRecorder:
         """Add an attempt event."""
         self._add(run, Event.ATTEMPT, lambda: _attempt_attributes(attempt, run))
 
-    def fallback(self, run: RunView, failed: AttemptView, to: str) -> None:
+    def fallback(self, run: RunView, failed: AttemptView, route: str, to: str) -> None:
         """Add a fallback event."""
         self._add(
             run,
             Event.FALLBACK,
-            lambda: {**_verdict(failed.following), Attr.FALLBACK_FROM: _route(failed), Attr.FALLBACK_TO: to},
+            lambda: {**_verdict(failed.following), Attr.FALLBACK_FROM: route, Attr.FALLBACK_TO: to},
         )
 
     def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
@@ -105,9 +105,15 @@ class SpanRecorder:
 
     def _add(self, run: RunView, name: str, attributes: Callable[[], dict[str, Any]]) -> None:
         held: Trace | None = run.trace
-        if held is None or held.ended or held.attempts >= ATTEMPT_EVENT_CAP or not held.span.is_recording():
+        if held is None or held.ended or not held.span.is_recording():
             return
-        held.attempts += 1
+        count = held.attempts if name == Event.ATTEMPT else held.turns
+        if count >= ATTEMPT_EVENT_CAP:
+            return
+        if name == Event.ATTEMPT:
+            held.attempts += 1
+        else:
+            held.turns += 1
         held.span.add_event(name, attributes())
 
     def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
@@ -216,12 +222,6 @@ def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
 
 
 _GOING_ON = frozenset({RetryDecision.RETRY, RetryDecision.FALLBACK})
-
-
-def _route(attempt: AttemptView) -> str:
-    """Name a route as people recognise it: the model, and where it was asked."""
-    where = attempt.server_address or "?"
-    return f"{attempt.model or '?'} at {where}"
 
 
 def _received(run: RunView) -> dict[str, Any]:

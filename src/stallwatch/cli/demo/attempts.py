@@ -91,4 +91,5 @@ def _route_after(following: EventRecord | None) -> str | None:
     """A fallback is told right after the attempt that made it necessary."""
     if following is None or following.name != Event.FALLBACK:
         return None
-    return following.get(Attr.FALLBACK_TO)
+    to: str | None = following.get(Attr.FALLBACK_TO)
+    return to

@@ -25,11 +25,11 @@ _DESCRIPTION = (
 )
 
 _COLLECTOR = (
-    "If OTEL_EXPORTER_OTLP_ENDPOINT (or a signal's own endpoint variable) is set, the traces and metrics of the guarded "
-    "runs go there as well, as OTLP over HTTP (a collector listens on port 4318 for that), with the headers of "
+    "If OTEL_EXPORTER_OTLP_ENDPOINT (or a signal's own endpoint variable) is set, the traces and metrics of the "
+    "guarded runs go there as well, as OTLP over HTTP (a collector listens on port 4318 for that), with the headers of "
     "OTEL_EXPORTER_OTLP_HEADERS. The demo's own sink takes them in first and passes them on unchanged, so the table is "
-    "the same with and without a collector. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are respected; other OTEL_*, "
-    "STALLWATCH_* and OPENAI_* variables of this shell are not passed to the programs."
+    "the same with and without a collector. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES are respected; other "
+    "OTEL_*, STALLWATCH_* and OPENAI_* variables of this shell are not passed to the programs."
 )
 
 _EPILOG = f"""\

@@ -145,12 +145,14 @@ def _scene(record: SceneRecord, axis: Axis) -> str:
 
 def _attempts(run: RunRecord) -> str:
     """Return what became of each attempt; nothing if there was one only."""
-    if len(run.exchanges) < 2:
+    attempts = attempts_of(run)
+    if len(attempts) < 2:
         return ""
     items: list[str] = []
-    for attempt in attempts_of(run):
+    for attempt in attempts:
         close = "" if attempt.exchange is None else f"; server saw the close: {closed(attempt.exchange)}"
         items.append(f"<li><b>{escape(attempt.name)}</b> {escape(attempt.fate() + close)}</li>")
+    items.append(f"<li><b>text read</b> {escape(run.text.strip() or NOTHING)}</li>")
     return f'<ul class="attempts">{"".join(items)}</ul>'
 
 

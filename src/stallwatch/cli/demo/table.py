@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stallwatch.catalogue import Attr
-from stallwatch.cli.demo.attempts import attempts_of
+from stallwatch.cli.demo.attempts import AttemptRecord, attempts_of
 from stallwatch.cli.demo.record import Demonstration, End, RunRecord, SceneRecord
 from stallwatch.cli.demo.runner import Progress
 from stallwatch.cli.demo.wording import (
@@ -105,25 +105,31 @@ def table(demo: Demonstration, width: int) -> RenderableType:
 
 
 def _attempts(demo: Demonstration, width: int) -> Iterator[RenderableType]:
-    """Yield what became of each attempt, where there was more than one."""
-    rows = [
-        (record, attempt)
-        for record in demo.scenes
-        for attempt in attempts_of(record.guarded)
-        if len(record.guarded.exchanges) > 1
-    ]
-    if not rows:
+    """Yield what became of each attempt, where there was more than one; cards tell it themselves."""
+    records = [record for record in demo.scenes if _several(record.guarded)]
+    if not records or width < _STACKED:
         return
     grid = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
-    grid.add_column("scenario of several attempts" if width >= _STACKED else "scenario")
+    grid.add_column("scenario of several attempts", no_wrap=True)
     grid.add_column("attempt", no_wrap=True)
     grid.add_column("what became of it, and what was decided")
     grid.add_column("server\nsaw close", justify="right", no_wrap=True)
-    for record, attempt in rows:
-        title = record.scene.title if attempt.number == 1 else ""
-        closing = NOTHING if attempt.exchange is None else closed(attempt.exchange)
-        grid.add_row(Text(title, style="bold"), attempt.name, attempt.fate(), closing)
+    for record in records:
+        title = Text(record.scene.title, style="bold")
+        for attempt in _several(record.guarded):
+            grid.add_row(title, attempt.name, attempt.fate(), _closing(attempt))
+            title = Text()
+        grid.add_row(title, "text read", Text(record.guarded.text.strip(), style="dim"))
     yield Padding(grid, (0, 0, 1, 0))
+
+
+def _several(run: RunRecord) -> tuple[AttemptRecord, ...]:
+    attempts = attempts_of(run)
+    return attempts if len(attempts) > 1 else ()
+
+
+def _closing(attempt: AttemptRecord) -> str:
+    return NOTHING if attempt.exchange is None else closed(attempt.exchange)
 
 
 def _cells(record: SceneRecord, wide: bool) -> list[RenderableType]:
@@ -171,6 +177,12 @@ def _card(record: SceneRecord) -> RenderableType:
         ("chunks", Text(f"{run.chunks()}, outcome {attribute(run, Attr.OUTCOME)}")),
         ("server", Text(f"saw the close at {close_seen(run)}")),
     ]
+    facts += [
+        (attempt.name, Text(f"{attempt.fate()}; server saw the close at {_closing(attempt)}"))
+        for attempt in _several(run)
+    ]
+    if _several(run):
+        facts.append(("text read", Text(run.text.strip(), style="dim")))
     grid = Table.grid(padding=(0, 1))
     for name, text in facts:
         grid.add_row(Text(f"  {name}", style="dim"), text)

@@ -1,0 +1,64 @@
+"""What an alert is, and what it tells whoever it wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dashboards import promql as q
+from dashboards.board import STREAMS_UID
+from dashboards.objective import Objective
+
+MODEL_VARIABLES = {"job": "job", "provider": q.PROVIDER, "model": q.MODEL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert; its runbook's section has its name.
+
+    In ``expr`` every condition after the first stands on a line of its own, so that tests can leave it out. The value
+    told is the first one's.
+    """
+
+    name: str
+    severity: str
+    wait: str
+    expr: str
+    summary: str
+    description: str
+    keep: str | None = None
+    board: str = STREAMS_UID
+    variables: Mapping[str, str] = field(default_factory=lambda: MODEL_VARIABLES)
+    """The dashboard's variables, and the labels that they are set from."""
+
+
+def label(name: str) -> str:
+    """Return what an annotation writes for a label's value."""
+    return f"{{{{ $labels.{name} }}}}"
+
+
+WHO = f"{label(q.MODEL)} ({label(q.PROVIDER)}, job {label('job')})"
+SHARE = "{{ $value | humanizePercentage }}"
+COUNT = '{{ $value | printf "%.0f" }}'
+TIME = "{{ $value | humanizeDuration }}"
+
+
+def told(goal: Objective, alert: Alert) -> dict[str, str]:
+    """Return what an alert tells: what it is, what to do about it, and where to look."""
+    chosen = "&".join(
+        f"var-{variable}={{{{ $labels.{name} | urlquery }}}}" for variable, name in alert.variables.items()
+    )
+    return {
+        "summary": alert.summary,
+        "description": alert.description,
+        "runbook_url": f"{goal.runbooks}#{alert.name.lower()}",
+        "dashboard_url": f"{goal.grafana}/d/{alert.board}?{chosen}",
+    }
+
+
+def group(goal: Objective) -> list[Alert]:
+    """Return every alerting rule."""
+    # Late, because those modules are written in this one's words.
+    from dashboards import pipeline_alerts, retry_alerts, stream_alerts
+
+    return [*stream_alerts.alerts(goal), *retry_alerts.alerts(goal), *pipeline_alerts.alerts()]

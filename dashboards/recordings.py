@@ -1,0 +1,70 @@
+"""The series that are worked out ahead: counts and ratios per job, provider and model.
+
+Zero-safe: a model without a stalled series has zero stalls. NaN-safe: one without traffic has no ratio, because nought
+out of nought is neither a success nor a failure. Restarts are ``increase``'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dashboards import promql as q
+from dashboards.objective import HOURS, Objective
+
+BY = q.sum_by(q.GROUP)
+
+SILENT_SHARE = "model:stallwatch_streams_silent:share"
+OPEN = "model:stallwatch_streams_active:sum"
+FIRST_TOKEN = "model:stallwatch_time_to_first_token_seconds:p95_10m"
+PERIOD_RATIO = "model:stallwatch_stalled_streams:ratio_period"
+BUDGET_LEFT = "model:stallwatch_stalled_streams:budget_left"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A series that is worked out ahead."""
+
+    name: str
+    expr: str
+
+
+def streams(window: str) -> str:
+    """Return the recorded number of streams that ended within a window."""
+    return f"model:stallwatch_streams:increase{window}"
+
+
+def stalled(window: str) -> str:
+    """Return the recorded number of streams that stalled within a window."""
+    return f"model:stallwatch_stalled_streams:increase{window}"
+
+
+def ratio(window: str) -> str:
+    """Return the recorded share of streams that stalled within a window."""
+    return f"model:stallwatch_stalled_streams:ratio{window}"
+
+
+def recordings(goal: Objective) -> list[Recording]:
+    """Return the recording rules, each after those it reads."""
+    found = []
+    for window in HOURS:
+        every = f"{BY} (increase({q.STREAMS}[{window}]))"
+        bad = f'{BY} (increase({q.STREAMS}{{{q.OUTCOME}="stalled"}}[{window}]))'
+        found += [
+            Recording(name=streams(window), expr=every),
+            Recording(name=stalled(window), expr=f"{bad} or 0 * {streams(window)}"),
+            Recording(name=ratio(window), expr=f"{stalled(window)} / ({streams(window)} > 0)"),
+        ]
+    # Summed from what is recorded: the counters themselves over a month are too many samples. Each stream is counted
+    # once for every evaluation of an hour, in numerator and denominator alike.
+    period = f"[{goal.period_days}d]"
+    whole = f"sum_over_time({stalled('1h')}{period}) / (sum_over_time({streams('1h')}{period}) > 0)"
+    silent = f"({BY} ({q.SILENT}) or 0 * {OPEN})"
+    begun = f"sum by ({', '.join(('le', *q.GROUP))}) (rate({q.TIME_TO_FIRST_TOKEN}_bucket[10m]))"
+    return [
+        *found,
+        Recording(name=PERIOD_RATIO, expr=whole),
+        Recording(name=BUDGET_LEFT, expr=f"1 - {PERIOD_RATIO} / {goal.budget:.6g}"),
+        Recording(name=OPEN, expr=f"{BY} ({q.ACTIVE})"),
+        Recording(name=SILENT_SHARE, expr=f"{silent} / ({OPEN} > 0)"),
+        Recording(name=FIRST_TOKEN, expr=f"histogram_quantile(0.95, {begun}) >= 0"),
+    ]

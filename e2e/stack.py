@@ -1,0 +1,76 @@
+"""Everything at once: gateway, collector, trace store, Prometheus, Alertmanager and its webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.alerting import Alertmanager, Webhook
+from e2e.collectors import Collector, Store
+from e2e.processes import Processes
+from e2e.prometheus import Prometheus
+from e2e.traffic import BACKUPS, CASES
+from stallwatch.testing import FaultGateway
+
+__all__ = ["Stack", "gateway", "stack"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What runs."""
+
+    folder: Path
+    processes: Processes
+    gateway: FaultGateway
+    store: Store
+    collector: Collector
+    prometheus: Prometheus
+    alertmanager: Alertmanager
+    webhook: Webhook
+
+
+@contextmanager
+def gateway() -> Generator[FaultGateway]:
+    """Run the fault gateway with the scripts of the traffic."""
+    with FaultGateway() as running:
+        for case in CASES:
+            if case.script:
+                running.script(case.name, *case.script)
+        for name, script in BACKUPS.items():
+            running.script(name, *script)
+        yield running
+
+
+@contextmanager
+def stack(folder: Path) -> Generator[Stack]:
+    """Run it all with the single collector; everything is stopped on leaving, in the opposite order."""
+    with ExitStack() as entered:
+        running = entered.enter_context(gateway())
+        webhook = entered.enter_context(Webhook())
+        processes = entered.enter_context(Processes(folder))
+        store = Store(processes, folder)
+        collector = Collector(
+            processes, folder, settings={"COLLECTOR_TRACES_ENDPOINT": store.address}
+        )
+        alertmanager = Alertmanager(processes, folder, webhook)
+        prometheus = Prometheus(
+            processes,
+            folder,
+            applications=[f"127.0.0.1:{collector.ports['metrics']}"],
+            collectors=[f"127.0.0.1:{collector.ports['self']}"],
+            alertmanagers=[alertmanager.address],
+        )
+        for part in (store, collector, alertmanager, prometheus):
+            part.start()
+        yield Stack(
+            folder=folder,
+            processes=processes,
+            gateway=running,
+            store=store,
+            collector=collector,
+            prometheus=prometheus,
+            alertmanager=alertmanager,
+            webhook=webhook,
+        )
