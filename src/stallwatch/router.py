@@ -172,8 +172,8 @@ class Router(_Routed[Racer]):
     long as there was no progress; ``fall_back_on`` adds kinds and reasons (``"quota"``, ``"auth"``). Each route begins
     with clocks of its own; the total and the user's cancel are the call's. When all have failed, the last route's error
     is raised with those of the earlier ones chained to it. ``retry``: how often a route is tried again before the next
-    is asked; by default as often as a policy sets for it, and not at all where none does. ``hedge``: see HedgePolicy; off by default. Clients that are not governed yet are
-    guarded. Raises ValueError for bad settings.
+    is asked; by default as often as a policy sets for it, and not at all where none does. ``hedge``: see HedgePolicy;
+    off by default. Clients that are not governed yet are guarded. Raises ValueError for bad settings.
     """
 
     _is_async = False
