@@ -1,1 +1,1 @@
-"""The Grafana dashboard and the Prometheus rules, as code; see README.md in this folder."""
+"""The Grafana dashboards and the Prometheus rules, as code; see README.md in this folder."""

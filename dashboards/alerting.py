@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dashboards import promql as q
-from dashboards.board import STREAMS_UID
+from dashboards import uids
 from dashboards.objective import Objective
 
 MODEL_VARIABLES = {"job": "job", "provider": q.PROVIDER, "model": q.MODEL}
@@ -27,7 +27,7 @@ class Alert:
     summary: str
     description: str
     keep: str | None = None
-    board: str = STREAMS_UID
+    board: str = uids.STREAMS
     variables: Mapping[str, str] = field(default_factory=lambda: MODEL_VARIABLES)
     """The dashboard's variables, and the labels that they are set from."""
 
@@ -54,11 +54,3 @@ def told(goal: Objective, alert: Alert) -> dict[str, str]:
         "runbook_url": f"{goal.runbooks}#{alert.name.lower()}",
         "dashboard_url": f"{goal.grafana}/d/{alert.board}?{chosen}",
     }
-
-
-def group(goal: Objective) -> list[Alert]:
-    """Return every alerting rule."""
-    # Late, because those modules are written in this one's words.
-    from dashboards import pipeline_alerts, retry_alerts, stream_alerts
-
-    return [*stream_alerts.alerts(goal), *retry_alerts.alerts(goal), *pipeline_alerts.alerts()]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards import collector
+from dashboards import collector, uids
 from dashboards import promql as q
 from dashboards.classic import dashboard, models
 from dashboards.panels import DATASOURCE, Link
@@ -16,10 +16,6 @@ SCHEMA_VERSION = 39
 
 TAG = "stallwatch"
 
-STREAMS_UID = "stallwatch-llm-streams"
-SLO_UID = "stallwatch-idle-timeout-slo"
-PIPELINE_UID = "stallwatch-pipeline-health"
-
 
 RATE = "$__rate_interval"
 """The window of what changes over the chosen time; ``$__range`` is that of one value for all of it."""
@@ -27,15 +23,15 @@ RATE = "$__rate_interval"
 _KEPT = "var-datasource=${datasource}&${__url_time_range}"
 ONE_MODEL = Link(
     "Only this model",
-    f"/d/{STREAMS_UID}?${{job:queryparam}}&${{provider:queryparam}}&var-model=${{__field.labels.{q.MODEL}}}&{_KEPT}",
+    f"/d/{uids.STREAMS}?${{job:queryparam}}&${{provider:queryparam}}&var-model=${{__field.labels.{q.MODEL}}}&{_KEPT}",
 )
 MODEL_ROW = Link(
     "Only this model",
-    f"/d/{STREAMS_UID}?${{job:queryparam}}&var-provider=${{__data.fields.Provider}}&var-model=${{__value.raw}}&{_KEPT}",
+    f"/d/{uids.STREAMS}?${{job:queryparam}}&var-provider=${{__data.fields.Provider}}&var-model=${{__value.raw}}&{_KEPT}",
 )
 BUDGET_ROW = Link(
     "Its budget",
-    f"/d/{SLO_UID}?${{job:queryparam}}&var-provider=${{__data.fields.Provider}}"
+    f"/d/{uids.SLO}?${{job:queryparam}}&var-provider=${{__data.fields.Provider}}"
     "&var-model=${__data.fields.Model}&var-datasource=${datasource}",
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 from dashboards import promql as q
 from dashboards.board import ONE_MODEL, RATE
 from dashboards.grid import Grid
-from dashboards.panels import Query, lines
+from dashboards.panels import NONE, Query, lines
 from dashboards.waits import quantiles
 
 
@@ -48,7 +48,7 @@ def _stalls_by(label: str, what: str, question: str) -> Any:
     expr = f"60 * {q.rate(q.STALLS, RATE, label, q.STALL_ACTION)}"
     named = f"{q.legend(label)} ({q.legend(q.STALL_ACTION)})"
     queries = [Query(expr, named, exemplars=True)]
-    return lines(f"Stalls by {what}", f"{question} ({q.STALLS})", queries, "cpm", stacked=True)
+    return lines(f"Stalls by {what}", f"{question} ({q.STALLS})", queries, "cpm", stacked=True, empty=NONE)
 
 
 def add_retries(grid: Grid) -> None:
@@ -64,6 +64,7 @@ def add_retries(grid: Grid) -> None:
             [Query(f"60 * {q.rate(q.RETRIES, RATE, *verdict)}", q.legend(*verdict), exemplars=True)],
             "cpm",
             stacked=True,
+            empty=NONE,
         ),
         lines(
             "Failed attempts by what followed",
@@ -78,6 +79,7 @@ def add_retries(grid: Grid) -> None:
             ],
             "cpm",
             stacked=True,
+            empty=NONE,
         ),
         lines(
             "Load by retries, and failures in spite of them",
@@ -100,5 +102,6 @@ def add_retries(grid: Grid) -> None:
             ],
             "cpm",
             stacked=True,
+            empty=NONE,
         ),
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dashboards import collector as c
 from dashboards import promql as q
-from dashboards.board import MODEL_ROW, ONE_MODEL, SLO_UID, STREAM_VARIABLES, begin, finished
+from dashboards import uids
+from dashboards.board import MODEL_ROW, ONE_MODEL, STREAM_VARIABLES, begin, finished
 from dashboards.classic import models
 from dashboards.grid import Grid
 from dashboards.objective import FAST, HOURS, SLOW, SUSTAINED, Burn, Objective
-from dashboards.panels import Query, lines, number, rows, share
+from dashboards.panels import NONE, NOT_RECORDED, Query, lines, number, rows, share
 from dashboards.recordings import BUDGET_LEFT, PERIOD_RATIO, ratio, stalled, streams
 
 FIRING = c.ALERTS.select('alertname=~"LLM.+"', 'alertstate="firing"', 'job=~"$job"')
@@ -22,7 +23,7 @@ def build(goal: Objective) -> models.Dashboard:
     """Return the dashboard's model."""
     board = begin(
         "Idle-timeout SLO",
-        SLO_UID,
+        uids.SLO,
         f"Objective: {100 * goal.target:g} % of streams do not end in a stall, over {goal.period_days} days.",
         STREAM_VARIABLES,
         since="now-7d",
@@ -53,6 +54,7 @@ def _add_standing(grid: Grid, goal: Objective) -> None:
             f"overspent. ({BUDGET_LEFT})",
             Query(f"min({BUDGET_LEFT}{q.chosen()})", "left"),
             bad_below=0.0,
+            empty=NOT_RECORDED,
         ),
         number(
             "Stalled in the last hour",
@@ -162,7 +164,7 @@ def _add_alerts(grid: Grid) -> None:
             [(Query(f"sum by ({', '.join(names)}) ({FIRING})", "Firing"), "short")],
             sort="Severity",
             links={"Model": MODEL_ROW},
-            empty="None",
+            empty=NONE,
         ),
         lines(
             "Alerts over time",
@@ -170,6 +172,7 @@ def _add_alerts(grid: Grid) -> None:
             [Query(f"sum by (alertname) ({FIRING})", q.legend("alertname"))],
             "short",
             stacked=True,
+            empty=NONE,
         ),
     )
 

@@ -8,7 +8,7 @@ nought out of nought is not a success.
 
 from __future__ import annotations
 
-from dashboards import faults, waits
+from dashboards import faults, uids, waits
 from dashboards import promql as q
 from dashboards.board import (
     BUDGET_ROW,
@@ -16,7 +16,6 @@ from dashboards.board import (
     ONE_MODEL,
     RATE,
     STREAM_VARIABLES,
-    STREAMS_UID,
     add_trace_store,
     begin,
     finished,
@@ -24,7 +23,7 @@ from dashboards.board import (
 from dashboards.classic import models
 from dashboards.grid import Grid
 from dashboards.objective import Objective
-from dashboards.panels import Query, lines, number, rows, share, traces
+from dashboards.panels import NONE, NOT_RECORDED, Query, lines, number, rows, share, traces
 from dashboards.recordings import BUDGET_LEFT
 from stallwatch.catalogue import SILENT_AFTER, Attr
 
@@ -33,7 +32,7 @@ def build(goal: Objective) -> models.Dashboard:
     """Return the dashboard's model."""
     board = begin(
         "LLM streams",
-        STREAMS_UID,
+        uids.STREAMS,
         "Streams of the OpenAI SDK as stallwatch sees them: silent now, outcomes, waits, stalls, retries.",
         STREAM_VARIABLES,
         since="now-1h",
@@ -92,6 +91,7 @@ def _add_now(grid: Grid, goal: Objective) -> None:
             f"nought it is overspent. ({BUDGET_LEFT})",
             Query(f"min({BUDGET_LEFT}{q.chosen()})", "left"),
             bad_below=0.0,
+            empty=NOT_RECORDED,
         ),
     )
     grid.line(
@@ -147,6 +147,7 @@ def _add_outcomes(grid: Grid) -> None:
             [Query(errors, q.legend(q.ERROR_TYPE), exemplars=True)],
             "cps",
             stacked=True,
+            empty=NONE,
         ),
         lines(
             "Duration of calls",

@@ -32,6 +32,10 @@ TRACES = looks.DataSourceRef(type_val="tempo", uid="${traces}")
 
 NOTHING = "No traffic"
 """What stands where a ratio or a quantile has nothing to be of."""
+NOT_RECORDED = "No rules, or no traffic"
+"""The same for what the recording rules work out."""
+NONE = "None"
+"""The same for what nobody misses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ def share(
     *,
     bad_from: float | None = None,
     bad_below: float | None = None,
+    empty: str = NOTHING,
 ) -> Any:
     """Return one share, now or over the whole chosen time; without traffic there is none.
 
@@ -79,7 +84,7 @@ def share(
     panel = (
         _number(title, description, "percentunit")
         .decimals(2)
-        .no_value(NOTHING)
+        .no_value(empty)
         .graph_mode(looks.BigValueGraphMode.NONE)
         .with_target(_query(query.expr, "A").instant().legend_format(query.legend))
     )
@@ -103,11 +108,12 @@ def lines(
     signed: bool = False,
     marks: Sequence[float] = (),
     link: Link | None = None,
+    empty: str = NOTHING,
 ) -> Any:
     """Return curves over time with a legend that shows their last and highest values; ``marks`` are drawn across."""
     panel = (
         _common(timeseries.Panel(), title, description, unit)
-        .no_value(NOTHING)
+        .no_value(empty)
         .legend(_legend())
         .tooltip(
             common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING)
@@ -149,6 +155,7 @@ def heat(title: str, description: str, expr: str, unit: str) -> Any:
         .calculate(False)
         .y_axis(axis)
         .color(scheme)
+        .cell_values(heatmap.CellValues().unit("cps"))
         .cell_gap(1)
         .show_legend()
         .with_target(query.legend_format("{{le}}").exemplar(True))

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dashboards import collector as c
 from dashboards import promql as q
+from dashboards import uids
 from dashboards.alerting import COUNT, SHARE, Alert, label
-from dashboards.board import PIPELINE_UID
 
 MEMORY = "6h"
 """How long a series is missed for."""
@@ -40,7 +40,7 @@ def _absent() -> Alert:
         ),
         summary=f"Job {_JOB} no longer reports on its streams.",
         description=f"It had {COUNT} series within the last six hours and has none now. No alert can speak for it.",
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables={"job": "job"},
     )
 
@@ -53,7 +53,7 @@ def _scrape() -> Alert:
         expr=f"{c.UP.name} == 0\nand on (job, instance) present_over_time({q.ACTIVE}[{MEMORY}])",
         summary=f"Prometheus cannot scrape {label('instance')} of job {_JOB}.",
         description="It reported on its streams within the last six hours. What its streams do now is not known.",
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables={"job": "job"},
     )
 
@@ -68,7 +68,7 @@ def _down() -> Alert:
         ),
         summary=f"{_WHERE} does not answer.",
         description="What reports through it is not seen, and alerts on it cannot fire.",
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables=_OF_COLLECTOR,
     )
 
@@ -83,7 +83,7 @@ def _losing() -> Alert:
         expr="\nor\n".join(_grown(metric, by) for metric in lost),
         summary=f"{_WHERE} loses telemetry.",
         description=f"Exporter {label(c.EXPORTER)} gave up about {COUNT} spans or points within a quarter of an hour.",
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables=_OF_COLLECTOR,
     )
 
@@ -103,7 +103,7 @@ def _refusing() -> Alert:
             f'Receiver {label(c.RECEIVER)} turns away {{{{ $value | printf "%.1f" }}}} spans or points a second. '
             "Senders keep them for a while, and then drop them."
         ),
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables=_OF_COLLECTOR,
     )
 
@@ -117,7 +117,7 @@ def _queue() -> Alert:
         expr=(f"max by ({', '.join(by)}) ({c.QUEUE_SIZE.name} / ({c.QUEUE_CAPACITY.name} > 0)) > 0.8"),
         summary=f"{_WHERE} has a queue that fills up.",
         description=f"The queue of {label(c.EXPORTER)} for {label(c.DATA_TYPE)} is at {SHARE}. When full, it drops.",
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables=_OF_COLLECTOR,
     )
 
@@ -130,7 +130,7 @@ def _sampler() -> Alert:
         expr=_grown(c.TRACES_DROPPED_EARLY, ("job", "instance")),
         summary=f"{_WHERE} forgets traces before it has decided on them.",
         description=f"About {COUNT} traces within a quarter of an hour; traces of stalls may be among them.",
-        board=PIPELINE_UID,
+        board=uids.PIPELINE,
         variables=_OF_COLLECTOR,
     )
 

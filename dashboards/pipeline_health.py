@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dashboards import collector as c
 from dashboards import promql as q
-from dashboards.board import COLLECTOR, JOB, PIPELINE_UID, RATE, begin, finished
+from dashboards import uids
+from dashboards.board import COLLECTOR, JOB, RATE, begin, finished
 from dashboards.classic import models
 from dashboards.grid import Grid
-from dashboards.panels import Query, lines, number, rows, share
+from dashboards.panels import NONE, Query, lines, number, rows, share
 from dashboards.pipeline_alerts import MEMORY
 from stallwatch.catalogue import MODEL_CAP, OTHER
 
@@ -24,7 +25,7 @@ def build() -> models.Dashboard:
     """Return the dashboard's model."""
     board = begin(
         "Pipeline health",
-        PIPELINE_UID,
+        uids.PIPELINE,
         "The way of the telemetry: collectors, queues, refusals, losses, and jobs that no longer report.",
         (COLLECTOR, JOB),
         since="now-6h",
@@ -81,7 +82,8 @@ def _add_now(grid: Grid) -> None:
             f"How full is the fullest sending queue? When full, it drops. ({c.QUEUE_SIZE.name})",
             Query(f"max({_fullness()})", "full"),
             bad_from=0.8,
-        ).no_value(NO_COLLECTOR),
+            empty=NO_COLLECTOR,
+        ),
         number(
             "Refused",
             f"How many spans and points a second do collectors turn away? ({c.REFUSED_SPANS.name} and of points)",
@@ -132,6 +134,7 @@ def _add_arrival(grid: Grid) -> None:
                 )
             ],
             "cps",
+            empty=NONE,
         ),
         rows(
             "Targets that Prometheus cannot scrape",
@@ -147,7 +150,7 @@ def _add_arrival(grid: Grid) -> None:
                 )
             ],
             sort="Job",
-            empty="None",
+            empty=NONE,
         ),
     )
 
@@ -177,6 +180,7 @@ def _add_collectors(grid: Grid) -> None:
             f"({c.ACCEPTED_SPANS.name}, {c.SENT_SPANS.name} and of points)",
             [Query(rate(metric, RATE), what) for what, metric in passed],
             "cps",
+            empty=NO_COLLECTOR,
         ),
         lines(
             "Refused and lost",
@@ -188,6 +192,7 @@ def _add_collectors(grid: Grid) -> None:
                 for what, metric, label in turned_away
             ],
             "cps",
+            empty=NONE,
         ),
         lines(
             "Queues",
@@ -196,12 +201,14 @@ def _add_collectors(grid: Grid) -> None:
             "percentunit",
             top=1,
             marks=[0.8],
+            empty=NO_COLLECTOR,
         ),
         lines(
             "Memory",
             f"How close is a collector to its limit, and to refusing? ({c.MEMORY.name})",
             [Query(f"max by (job, instance) ({c.MEMORY.select(CHOSEN)})", q.legend("job", "instance"))],
             "bytes",
+            empty=NO_COLLECTOR,
         ),
     )
 
@@ -216,6 +223,7 @@ def _add_sampler(grid: Grid) -> None:
             [Query(rate(c.TRACES_DECIDED, RATE, c.DECISION), q.legend(c.DECISION))],
             "cps",
             stacked=True,
+            empty=NO_COLLECTOR,
         ),
         lines(
             "Traces in memory",
@@ -227,6 +235,7 @@ def _add_sampler(grid: Grid) -> None:
                 )
             ],
             "short",
+            empty=NO_COLLECTOR,
         ),
         lines(
             "Traces forgotten undecided",
@@ -234,6 +243,7 @@ def _add_sampler(grid: Grid) -> None:
             f"({c.TRACES_DROPPED_EARLY.name})",
             [Query(rate(c.TRACES_DROPPED_EARLY, RATE, "job", "instance"), q.legend("job", "instance"))],
             "cps",
+            empty=NONE,
         ),
         lines(
             "Restarts of collectors",
@@ -245,5 +255,6 @@ def _add_sampler(grid: Grid) -> None:
                 )
             ],
             "short",
+            empty=NO_COLLECTOR,
         ),
     )

@@ -2,6 +2,11 @@
 
 Zero-safe: a model without a stalled series has zero stalls. NaN-safe: one without traffic has no ratio, because nought
 out of nought is neither a success nor a failure. Restarts are ``increase``'s business.
+
+Only the shortest window reads the counters themselves. They are a series for every process, and three days of them
+are more samples than a large installation can look at every few seconds; so longer windows are summed from what the
+shortest has recorded, which is a series for every model. The price: a window fills from the time on when the rules were
+loaded, and what happens while no rules are evaluated is not counted.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ from dashboards import promql as q
 from dashboards.objective import HOURS, Objective
 
 BY = q.sum_by(q.GROUP)
+BASE = "5m"
+"""The window that reads the counters; four scrapes must fit into it."""
 
 SILENT_SHARE = "model:stallwatch_streams_silent:share"
 OPEN = "model:stallwatch_streams_active:sum"
@@ -45,19 +52,22 @@ def ratio(window: str) -> str:
 
 def recordings(goal: Objective) -> list[Recording]:
     """Return the recording rules, each after those it reads."""
-    found = []
+    every = f"{BY} (increase({q.STREAMS}[{BASE}]))"
+    bad = f'{BY} (increase({q.STREAMS}{{{q.OUTCOME}="stalled"}}[{BASE}]))'
+    found = [
+        Recording(name=streams(BASE), expr=every),
+        Recording(name=stalled(BASE), expr=f"{bad} or 0 * {every}"),
+    ]
     for window in HOURS:
-        every = f"{BY} (increase({q.STREAMS}[{window}]))"
-        bad = f'{BY} (increase({q.STREAMS}{{{q.OUTCOME}="stalled"}}[{window}]))'
-        found += [
-            Recording(name=streams(window), expr=every),
-            Recording(name=stalled(window), expr=f"{bad} or 0 * {streams(window)}"),
-            Recording(name=ratio(window), expr=f"{stalled(window)} / ({streams(window)} > 0)"),
-        ]
-    # Summed from what is recorded: the counters themselves over a month are too many samples. Each stream is counted
-    # once for every evaluation of an hour, in numerator and denominator alike.
+        if window != BASE:
+            found += [
+                Recording(name=counted(window), expr=_summed(counted(BASE), window))
+                for counted in (streams, stalled)
+            ]
+        found.append(Recording(name=ratio(window), expr=f"{stalled(window)} / ({streams(window)} > 0)"))
+    # Each stream is counted once for every evaluation within the base, in numerator and denominator alike.
     period = f"[{goal.period_days}d]"
-    whole = f"sum_over_time({stalled('1h')}{period}) / (sum_over_time({streams('1h')}{period}) > 0)"
+    whole = f"sum_over_time({stalled(BASE)}{period}) / (sum_over_time({streams(BASE)}{period}) > 0)"
     silent = f"({BY} ({q.SILENT}) or 0 * {OPEN})"
     begun = f"sum by ({', '.join(('le', *q.GROUP))}) (rate({q.TIME_TO_FIRST_TOKEN}_bucket[10m]))"
     return [
@@ -68,3 +78,13 @@ def recordings(goal: Objective) -> list[Recording]:
         Recording(name=SILENT_SHARE, expr=f"{silent} / ({OPEN} > 0)"),
         Recording(name=FIRST_TOKEN, expr=f"histogram_quantile(0.95, {begun}) >= 0"),
     ]
+
+
+def _summed(recorded: str, window: str) -> str:
+    """Return the count of a longer window: every minute's look at the base counts for a minute of it.
+
+    A second is missing from the range, so that it never holds one minute too many: its ends are both part of it.
+    """
+    seconds = round(HOURS[window] * 3600) - 1
+    minutes = round(HOURS[BASE] * 60)
+    return f"sum_over_time({recorded}[{seconds}s:1m]) / {minutes}"

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 
-from dashboards.alerting import group, told
+from dashboards import pipeline_alerts, retry_alerts, stream_alerts
+from dashboards.alerting import Alert, told
 from dashboards.objective import Objective
 from dashboards.recordings import recordings
+
+
+def group(goal: Objective) -> list[Alert]:
+    """Return every alerting rule."""
+    return [*stream_alerts.alerts(goal), *retry_alerts.alerts(goal), *pipeline_alerts.alerts()]
 
 
 def render(goal: Objective) -> str:

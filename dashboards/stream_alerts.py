@@ -9,8 +9,8 @@ what it was in the day before. Without such a day (the first hours) the level al
 from __future__ import annotations
 
 from dashboards import promql as q
+from dashboards import uids
 from dashboards.alerting import COUNT, SHARE, TIME, WHO, Alert, label
-from dashboards.board import SLO_UID
 from dashboards.objective import FAST, SLOW, SUSTAINED, Burn, Objective, about
 from dashboards.recordings import BY, FIRST_TOKEN, OPEN, SILENT_SHARE, ratio, stalled
 
@@ -60,7 +60,7 @@ def _burn_slow(goal: Objective) -> Alert:
         description=(
             f"{SHARE} of the streams ended in a stall within three days; the objective allows {goal.budget:.4g}."
         ),
-        board=SLO_UID,
+        board=uids.SLO,
     )
 
 

@@ -57,7 +57,9 @@ class Webhook:
         """Return the first notification of this alert in this state."""
         return until(
             lambda: [
-                one for one in self.notifications() if one.labels["alertname"] == alert and one.status == status
+                one
+                for one in self.notifications()
+                if one.labels["alertname"] == alert and one.status == status
             ],
             f"{alert} is {status} at the webhook",
             seconds=seconds,
@@ -114,7 +116,7 @@ class Alertmanager:
     def receiver_of(self, **labels: str) -> str:
         """Return the receiver that an alert with these labels goes to."""
         pairs = [f"{name}={value}" for name, value in labels.items()]
-        return self._amtool("config", "routes", "test", f"--config.file={CONFIG}", *pairs).strip()
+        return self._amtool("config", "routes", "test", f"--config.file={CONFIG}", *pairs).split()[-1]
 
     def start(self) -> None:
         """Start it and wait until it is ready."""

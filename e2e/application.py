@@ -46,8 +46,9 @@ class Application:
             "OTEL_LOGS_EXPORTER": "none",
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
-            # Often, so that Prometheus sees streams while they are open.
-            "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            # Often, so that Prometheus sees streams while they are open; not as often as it scrapes, because the
+            # collector keeps the exemplars of the last export only.
+            "OTEL_METRIC_EXPORT_INTERVAL": "2500",
             "OTEL_BSP_SCHEDULE_DELAY": "300",
             "PYTHONSAFEPATH": "1",
             "PYTHONUNBUFFERED": "1",

@@ -218,11 +218,12 @@ def _attributes(holder: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Mapping[str, Any]) -> Any:
-    ((kind, held),) = value.items() if value else (("stringValue", ""),)
-    match kind:
-        case "intValue":
-            return int(held)
-        case "arrayValue":
-            return tuple(_value(item) for item in held.get("values", ()))
-        case _:
-            return held
+    for kind, held in value.items():
+        match kind:
+            case "intValue":
+                return int(held)
+            case "arrayValue":
+                return tuple(_value(item) for item in held.get("values", ()))
+            case _:
+                return held
+    return None

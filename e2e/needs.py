@@ -82,7 +82,9 @@ def _install() -> Iterator[str]:
         ["apt-get", "-qq", "update"],
         ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *packages],
     ):
-        done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(
+            command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
         if done.returncode != 0:
             sys.stderr.write(done.stdout.decode(errors="replace"))
             raise Missing(f"{' '.join(command)} failed; see above")

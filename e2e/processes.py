@@ -7,16 +7,15 @@ what must not be in them.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
 import socket
 import subprocess
-import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shutil import which
 from types import TracebackType
 from typing import Self
 
@@ -27,8 +26,9 @@ _RUN = uuid.uuid4().hex
 _GRACE = 15.0
 """Seconds a program has to end by itself once asked to."""
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_SETPRIV = which("setpriv")
+_DIE_WITH_PARENT = () if _SETPRIV is None else (_SETPRIV, "--pdeathsig", "KILL", "--")
+"""For the case that the test run itself is killed; where there is no such program, children are left then."""
 
 
 class Process:
@@ -39,12 +39,11 @@ class Process:
         self.log = log
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                [*command],
+                [*_DIE_WITH_PARENT, *command],
                 env={**env, MARK: _RUN},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent,
             )
 
     @property
@@ -92,7 +91,9 @@ class Processes:
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Process:
         """Start a program; its output goes to ``NAME.log`` in the folder, after that of an earlier one so named."""
-        process = Process(name, command, clean_environ() if env is None else env, self._folder / f"{name}.log")
+        process = Process(
+            name, command, clean_environ() if env is None else env, self._folder / f"{name}.log"
+        )
         self._all.append(process)
         return process
 
@@ -156,8 +157,3 @@ def leftovers() -> list[str]:
             # Gone in the meantime, or not ours to look at.
             continue
     return [command for command in found if command]
-
-
-def _die_with_parent() -> None:
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -32,11 +32,10 @@ tracer = trace.get_tracer("e2e.program")
 
 
 def main() -> None:
-    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with openai.OpenAI() as client, ThreadPoolExecutor(plan["threads"]) as pool:
+    calls: list[Call] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    with openai.OpenAI() as client, ThreadPoolExecutor(len(calls)) as pool:
         # The SDK imports its resources on first use, and a loaded machine takes long over that.
         _ = client.chat.completions, client.responses, client.embeddings
-        calls = [call for call in plan["calls"] for _ in range(call["count"])]
         for done in [pool.submit(answer, client, call) for call in calls]:
             done.result()
 
@@ -45,7 +44,10 @@ def answer(client: openai.OpenAI, call: Call) -> None:
     time.sleep(call.get("after", 0.0))
     began = time.monotonic()
     # Not an error of the request's own: only what the instrumentation puts on its own spans is to be judged.
-    with tracer.start_as_current_span("answer", attributes={"e2e.case": call["case"]}) as span, ExitStack() as stack:
+    with (
+        tracer.start_as_current_span("answer", attributes={"e2e.case": call["case"]}) as span,
+        ExitStack() as stack,
+    ):
         if policy := call.get("policy"):
             stack.enter_context(stallwatch.policy(**policy))
         try:
@@ -151,9 +153,8 @@ def beside_a_careless_neighbour(client: openai.OpenAI, call: Call) -> None:
             }
         )
         span.add_event("gen_ai.content.prompt", {"gen_ai.prompt": PROMPT, "gen_ai.event.content": PROMPT})
-        span.set_status(
-            Status(StatusCode.ERROR, "401 at http://SENTINELUSER:SENTINELPASS@x/?k=SENTINELQUERY sk-SENTINELKEY0123456789")
-        )
+        address = "http://SENTINELUSER:SENTINELPASS@x/?k=SENTINELQUERY"
+        span.set_status(Status(StatusCode.ERROR, f"401 at {address} sk-SENTINELKEY0123456789"))
 
 
 KINDS: dict[str, Callable[[openai.OpenAI, Call], None]] = {

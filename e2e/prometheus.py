@@ -50,6 +50,7 @@ class Prometheus:
         targets = {"applications": applications, "collectors": collectors, "alertmanagers": alertmanagers}
         for name, addresses in targets.items():
             (self._folder / "targets" / f"{name}.yml").write_text(json.dumps([{"targets": [*addresses]}]))
+        self._targets = len(applications) + len(collectors)
         for rules in RULES.glob("*rules.yml"):
             shutil.copy(rules, self._folder / "rules")
 
@@ -71,7 +72,7 @@ class Prometheus:
         assert done.returncode == 0, done.stdout
 
     def start(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start it and wait until it has scraped every target; it takes some seconds to look at the files."""
         process: Process = self._processes.start(
             "prometheus",
             [
@@ -91,6 +92,12 @@ class Prometheus:
             telling=process.told,
         )
         assert process.running, process.told()
+        until(
+            lambda: self.value("sum(up)") >= self._targets,
+            f"Prometheus has scraped {self._targets} targets",
+            seconds=20,
+            telling=lambda: self.query("up"),
+        )
 
     def query(self, expr: str) -> list[tuple[Series, float]]:
         """Return the series and values of an instant query."""

@@ -11,7 +11,7 @@ from e2e.alerting import Alertmanager, Webhook
 from e2e.collectors import Collector, Store
 from e2e.processes import Processes
 from e2e.prometheus import Prometheus
-from e2e.traffic import BACKUPS, CASES
+from e2e.traffic import CASES
 from stallwatch.testing import FaultGateway
 
 __all__ = ["Stack", "gateway", "stack"]
@@ -37,9 +37,8 @@ def gateway() -> Generator[FaultGateway]:
     with FaultGateway() as running:
         for case in CASES:
             if case.script:
-                running.script(case.name, *case.script)
-        for name, script in BACKUPS.items():
-            running.script(name, *script)
+                # By the header, because several calls go on at once and each has attempts of its own.
+                running.script(case.name, *case.script, by_header=True)
         yield running
 
 
@@ -51,9 +50,7 @@ def stack(folder: Path) -> Generator[Stack]:
         webhook = entered.enter_context(Webhook())
         processes = entered.enter_context(Processes(folder))
         store = Store(processes, folder)
-        collector = Collector(
-            processes, folder, settings={"COLLECTOR_TRACES_ENDPOINT": store.address}
-        )
+        collector = Collector(processes, folder, settings={"COLLECTOR_TRACES_ENDPOINT": store.address})
         alertmanager = Alertmanager(processes, folder, webhook)
         prometheus = Prometheus(
             processes,

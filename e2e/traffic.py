@@ -14,7 +14,7 @@ from typing import Any
 
 from stallwatch.testing import Role, Silence, Step, Token, Tokens
 
-__all__ = ["CASES", "KEY", "SENTINELS", "SETTINGS", "Case", "Stall", "Verdict", "plan"]
+__all__ = ["CASES", "KEY", "SENTINELS", "SETTINGS", "Case", "Stall", "Verdict", "drip", "plan"]
 
 KEY = "sk-SENTINELKEY0123456789"
 SENTINELS = ("SENTINEL", "t1 ")
@@ -41,8 +41,10 @@ class Case:
     name: str
     kind: str = "stream"
     count: int = 2
+    every: float = 0.0
+    """Seconds between the beginnings of two calls. Only what grows from one export to the next has a rate."""
     script: tuple[Sequence[Step] | str, ...] = ()
-    """What the gateway plays, one for each attempt; of the model named like the case."""
+    """What the gateway plays, one for each attempt of a call; of the model named like the case."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
     outcome: str | None = "completed"
@@ -54,21 +56,23 @@ class Case:
     hedge: str | None = None
     kept: bool = False
     """Whether the sampler must keep the trace; what it need not keep, it may."""
-    traced: bool = True
+    asks: bool = True
+    """Whether the gateway is asked at all."""
 
     @property
-    def stalled(self) -> bool:
-        """Whether each call waits past a deadline at least once."""
-        return bool(self.stalls)
+    def planned(self) -> bool:
+        """Whether the program makes these calls; those of a backup are a router's."""
+        return self.kind != BACKUP
 
 
+BACKUP = "backup"
 DEAD = ("first_token", "dead_wire", "abort")
 STALL = ("transport", "retryable")
 HALT: tuple[Step, ...] = (Role(), Token("SENTINEL-ANSWER "), Tokens(4, 0.02), Silence())
 
 CASES = (
     # Nothing wrong. Enough of them for a share to be seen.
-    Case(name="steady", count=60, script=("healthy:tokens=20,gap=0.01",)),
+    Case(name="steady", count=60, every=0.15, script=("healthy:tokens=20,gap=0.01",)),
     Case(name="steady-async", kind="stream_async", count=10, script=("healthy:tokens=20,gap=0.01",)),
     Case(name="steady-plain", kind="plain", count=10, script=("healthy",), outcome=None),
     Case(name="steady-embeddings", kind="embed", count=5, script=("healthy",), outcome=None),
@@ -87,6 +91,7 @@ CASES = (
     Case(
         name="halts",
         count=4,
+        every=2.0,
         script=(HALT,),
         outcome="stalled",
         error="StreamInactivityTimeoutError",
@@ -106,11 +111,11 @@ CASES = (
     Case(
         name="beats",
         script=("heartbeats:every=0.2",),
-        options={"policy": {"max_retries": 0}},
         outcome="stalled",
         error="StreamInactivityTimeoutError",
         stalls={("first_token", "heartbeat_only", "abort"): 1},
-        retries={(*STALL, "retries_off"): 1},
+        # Not tried again: the empty chunks have reached the caller.
+        retries={(*STALL, "partial_output"): 1},
         kept=True,
     ),
     Case(
@@ -151,10 +156,15 @@ CASES = (
         retries={(*STALL, "retry"): 1},
         kept=True,
     ),
-    Case(name="flaky", script=("flaky:code=503",), retries={("server", "retryable", "retry"): 1}, kept=True),
+    Case(
+        name="flaky",
+        script=("error-status:code=503", "healthy"),
+        retries={("capacity", "retryable", "retry"): 1},
+        kept=True,
+    ),
     Case(
         name="limited",
-        script=("flaky:code=429,retry_after_ms=200",),
+        script=("error-status:code=429,retry_after_ms=200", "healthy"),
         retries={("rate_limit", "retryable", "retry"): 1},
         kept=True,
     ),
@@ -164,8 +174,10 @@ CASES = (
         script=("error-status:code=503",),
         options={"backup": "down-backup"},
         outcome=None,
+        retries={("capacity", "retryable", "fallback"): 1},
         kept=True,
     ),
+    Case(name="down-backup", kind=BACKUP, script=("healthy",)),
     Case(
         name="late",
         kind="routed",
@@ -174,14 +186,16 @@ CASES = (
         outcome=None,
         kept=True,
     ),
+    Case(name="late-backup", kind=BACKUP, script=("healthy",), hedge="won"),
     Case(
         name="hesitant",
         kind="routed",
         script=("healthy:first=0.6",),
         options={"backup": "hesitant-backup", "hedge": 0.3},
-        outcome="completed",
+        hedge="lost",
         kept=True,
     ),
+    Case(name="hesitant-backup", kind=BACKUP, script=("healthy:first=5",), outcome=None),
     # Failures that no attempt helps.
     Case(
         name="refuses",
@@ -199,8 +213,22 @@ CASES = (
         retries={("auth", "fail_fast", "fail_fast"): 1},
         kept=True,
     ),
-    Case(name="breaks", script=("cut:tokens=3",), outcome="failed", error="APIConnectionError", kept=True),
-    Case(name="ends-early", script=("truncated",), outcome="truncated", error="APIError", kept=True),
+    Case(
+        name="breaks",
+        script=("cut:tokens=3",),
+        outcome="failed",
+        error="APIConnectionError",
+        retries={(*STALL, "partial_output"): 1},
+        kept=True,
+    ),
+    Case(
+        # The SDK takes that for a whole answer, so the program does not notice.
+        name="ends-early",
+        script=("truncated",),
+        outcome="truncated",
+        retries={("stream", "retryable", "partial_output"): 1},
+        kept=True,
+    ),
     # The user's own ends.
     Case(
         name="cancelled",
@@ -223,23 +251,40 @@ CASES = (
         retries={(*STALL, "partial_output"): 1},
         kept=True,
     ),
-    Case(name="neighbour", kind="beside_a_careless_neighbour", outcome=None, kept=True, traced=False),
+    Case(name="neighbour", kind="beside_a_careless_neighbour", outcome=None, kept=True, asks=False),
 )
 
-BACKUPS = {
-    "down-backup": ("healthy",),
-    "late-backup": ("healthy",),
-    "hesitant-backup": ("healthy:first=5",),
-}
-"""What the second routes' models play."""
+
+def plan(folder: Path, cases: Sequence[Case] = CASES, *, name: str = "plan") -> Path:
+    """Write down what the program is to do."""
+    return _written(
+        folder / f"{name}.json",
+        [
+            {
+                "case": case.name,
+                "model": case.name,
+                "kind": case.kind,
+                "after": number * case.every,
+                **case.options,
+            }
+            for case in cases
+            if case.planned
+            for number in range(case.count)
+        ],
+    )
 
 
-def plan(folder: Path, cases: Sequence[Case] = CASES, *, threads: int = 48, name: str = "plan") -> Path:
-    """Write down what the program is to do, the longest first."""
-    calls = [
-        {"case": case.name, "model": case.name, "kind": case.kind, "count": case.count, **case.options}
-        for case in sorted(cases, key=lambda case: -len(case.options) - 10 * case.stalled)
-    ]
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"threads": threads, "calls": calls}), encoding="utf-8")
+def drip(folder: Path, model: str, *, count: int, every: float = 0.0, **options: Any) -> Path:
+    """Write down calls to one model, one after the other however long each takes."""
+    return _written(
+        folder / "drip.json",
+        [
+            {"case": model, "model": model, "kind": "stream", "after": number * every, **options}
+            for number in range(count)
+        ],
+    )
+
+
+def _written(path: Path, calls: Sequence[Mapping[str, Any]]) -> Path:
+    path.write_text(json.dumps(calls), encoding="utf-8")
     return path

@@ -12,7 +12,12 @@ T = TypeVar("T")
 
 
 def until(
-    condition: Callable[[], T], what: str, *, seconds: float, every: float = 0.1, telling: Callable[[], object] = str
+    condition: Callable[[], T],
+    what: str,
+    *,
+    seconds: float,
+    every: float = 0.1,
+    telling: Callable[[], object] = str,
 ) -> T:
     """Return what the condition returns as soon as that is true.
 

@@ -10,7 +10,7 @@ only then is it known that this route answers; the role and empty chunks before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -114,10 +114,18 @@ class _Routed(Generic[_Kind]):
                 raise ValueError(f"{name}={value!r} is not allowed: give a {kind.__name__}")
 
     def _call(self, method: Callable[[Any], Callable[..., Any]], api: str, given: dict[str, Any]) -> Any:
+        # What can be read once only would be used up by the first route.
+        given = {name: list(value) if isinstance(value, Iterator) else value for name, value in given.items()}
+
         def send(index: int) -> Any:
             route = self.routes[index]
             with policy(route.policy or Policy()):
                 return method(route.client)(**route.arguments(given))
+
+        async def send_async(index: int) -> Any:
+            route = self.routes[index]
+            with policy(route.policy or Policy()):
+                return await method(route.client)(**route.arguments(given))
 
         hedge, retry, learned = self.hedge, self.retry, None
         if hedge is not None and not hedge.side_effects and leaves_traces(api, given):
@@ -130,7 +138,7 @@ class _Routed(Generic[_Kind]):
             delay = learned.delay()
         return self._racer.call(
             Call(
-                send,
+                send_async if self._is_async else send,
                 lambda index: self.routes[index].title(given),
                 routes=len(self.routes),
                 retries=retry.max_retries

@@ -135,7 +135,7 @@ def _event(name: str, number: int | None = None, **attributes: object) -> Callab
             _event(Event.HEDGE, **{Attr.HEDGE_RESULT: "lost"}),
             "the race was told as loser, winner, lost, not loser, winner, won",
         ),
-        (HEDGED, _exchange(2, at=1.91), "the hedge began after 1.90 s, not 0.4 s"),
+        (HEDGED, _exchange(2, at=1.91), "the hedge began after 1.91 s, not 0.4 s"),
     ],
 )
 def test_each_deviation_is_told(scene: Scene, change: Callable[[RunRecord], RunRecord], told: str) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 pytest.importorskip("grafana_foundation_sdk", reason="the dashboard SDK is not installed")
 
-from dashboards import generate, grid, panels
-from dashboards.objective import Objective
+from dashboards import generate, grid, objective, panels
 from support import board_rules
 from support.board_rules import RULES, Board
 from support.promql import problems
@@ -26,7 +25,7 @@ BOARDS: dict[str, Board] = {
 
 
 def test_generating_again_gives_the_committed_bytes() -> None:
-    written = generate.files(Objective())
+    written = generate.files(objective.Objective())
     assert {path.name for path in FOLDER.glob("*.json")} == {
         name for name in written if name.endswith(".json")
     }
@@ -235,6 +234,6 @@ def test_the_grid_refuses_what_does_not_fill_it() -> None:
 
     question = panels.number("a", "b?", panels.Query("c", "d"), "s")
     with pytest.raises(
-        ValueError, match="5 panels of widths .* are not allowed: give as many widths as panels, 24"
+        ValueError, match=r"5 panels of widths .* are not allowed: give as many widths as panels, 24"
     ):
         grid.Grid(Nothing()).line(4, *[question] * 5)

@@ -7,7 +7,6 @@ import json
 import pickle
 import threading
 import traceback
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -355,14 +354,13 @@ def test_every_route_is_sent_the_whole_request(
 # Errors that no route is to blame for
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: ValueError("own"), lambda: LookupError("own")], ids=["ValueError", "LookupError"]
-)
+@pytest.mark.parametrize("kind", [ValueError, LookupError])
 def test_an_error_of_the_callers_own_hook_passes_and_asks_nobody_else(
-    scene: Scene, driver: Driver, captured: Captured, make: Callable[[], Exception]
+    scene: Scene, driver: Driver, captured: Captured, kind: type[Exception]
 ) -> None:
+    """Nobody knows that it would not be the same on another route."""
     scene.script(GOOD, GOOD)
-    own = make()
+    own = kind("own")
 
     def hook(_: Any) -> None:
         raise own
@@ -372,19 +370,19 @@ def test_an_error_of_the_callers_own_hook_passes_and_asks_nobody_else(
 
     async def story(stage: Stage) -> None:
         async with scene.router(stage) as router:
-            router.routes[0].client._client.event_hooks = {
-                "response": [async_hook if stage.is_async else hook]
-            }
-            with pytest.raises((ValueError, LookupError, openai.APIConnectionError)) as caught:
+            client = router.routes[0].client
+            client._client.event_hooks = {"response": [async_hook if stage.is_async else hook]}
+            with pytest.raises((kind, openai.APIConnectionError)) as bare:
+                await stage.chat(client, "m1")
+            if bare.value is not own:
+                pytest.skip("this release of the SDK takes it for a failed connection")
+            with pytest.raises(kind) as caught:
                 await scene.ask(stage, router)
-            bottom: BaseException = caught.value
-            while bottom is not own and bottom.__cause__ is not None:
-                bottom = bottom.__cause__
-            assert bottom is own
+            assert caught.value is own
 
     play(driver, story)
-    if captured.attributes()["error.type"] in ("ValueError", "LookupError"):
-        assert scene.asked[1] == 0
+    assert scene.asked == (2, 0)
+    assert {span.attributes["error.type"] for span in captured.spans} == {kind.__name__}
 
 
 def test_a_wrong_argument_is_the_sdks_type_error(scene: Scene, driver: Driver, captured: Captured) -> None:

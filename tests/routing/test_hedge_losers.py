@@ -280,12 +280,12 @@ def test_a_cancelled_task_ends_both_legs(
         async with scene.router(stage, hedge=HEDGE) as router:
             if how == "asyncio.timeout":
                 with pytest.raises(TimeoutError) as timed:
-                    async with asyncio.timeout(0.25):
+                    async with asyncio.timeout(0.5):
                         await scene.ask(stage, router)
                 assert not isinstance(timed.value, openai.OpenAIError)
             elif how == "anyio scope":
                 # As web frameworks cancel: again in every turn of the loop, for as long as anybody waits inside.
-                with anyio.move_on_after(0.25) as scope:
+                with anyio.move_on_after(0.5) as scope:
                     await scene.ask(stage, router)
                 assert scope.cancelled_caught
             else:
@@ -413,3 +413,33 @@ def test_losers_give_their_connections_back_to_nobody(scene: Scene, driver: Driv
         play(driver, story)
         assert scene.asked[1] == 20
         assert captured.total("stallwatch.hedges", stallwatch__hedge__result="won") == 20
+
+
+def test_thirty_cancelled_races_keep_no_connection(scene: Scene, guarded: Any) -> None:
+    """A leg that is woken by the cancel is not cancelled once more while its connection is being closed."""
+    scene.script([RefuseHeaders()], [RefuseHeaders()])
+
+    async def story(stage: Stage) -> None:
+        async with scene.router(stage, hedge=HedgePolicy(delay=0.02, max_share=1.0)) as router:
+            for number in range(30):
+                run = stallwatch.Run()
+
+                async def cancel(number: int = number, run: stallwatch.Run = run) -> None:
+                    await scene.second.wait_for_async(lambda ledger: ledger.requests[number].received_at)
+                    # The loop stands still meanwhile, so that both legs are woken in one turn of it.
+                    time.sleep(0.02)
+                    run.cancel("user stop")
+
+                canceller = asyncio.create_task(cancel())
+                async with run:
+                    with pytest.raises(stallwatch.RunCancelledError):
+                        await scene.ask(stage, router)
+                await canceller
+            for gateway in scene.gateways:
+                await gateway.wait_for_async(
+                    lambda ledger: all(request.closed_how for request in ledger.requests), CLOSE_SEEN
+                )
+
+    with guarded(**LONG) as captured:
+        play(ASYNC, story)
+        assert len(captured.spans) == 30

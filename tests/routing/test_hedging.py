@@ -433,7 +433,7 @@ def test_a_refused_hedge_is_counted_also_when_the_call_fails(
     assert captured.total("stallwatch.hedges", stallwatch__hedge__result="refused") == 1
 
 
-def test_a_percentile_is_learned_before_it_is_used(scene: Scene, driver: Driver, captured: Captured) -> None:
+def test_a_percentile_is_learned_before_it_is_used(scene: Scene, driver: Driver, guarded: Any) -> None:
     quick = [Wait(0.02), *GOOD]
     scene.first.script("m1", *[quick] * 20, SILENT)
     scene.second.script("m2", LASTING)
@@ -443,16 +443,37 @@ def test_a_percentile_is_learned_before_it_is_used(scene: Scene, driver: Driver,
             for _ in range(20):
                 await read(scene, stage, router)
             assert scene.asked == (20, 0)
-            # Another kind of call has not been seen yet, so nothing is known of it.
             started = time.monotonic()
             stream = await scene.ask(stage, router)
             took = time.monotonic() - started
             await stage.all(stream)
             return took
 
-    took = play(driver, story)
-    assert scene.asked == (21, 1)
-    assert 0.015 < took < 0.35
+    with guarded(connect=5, first_token=5, idle=5) as captured:
+        took = play(driver, story)
+        assert scene.asked == (21, 1)
+        assert 0.015 < took < 2
+        assert captured.total("stallwatch.hedges", stallwatch__hedge__result="won") == 1
+
+
+@pytest.mark.parametrize("other", [{"stream": False}, {"api": "responses"}], ids=["whole", "responses"])
+def test_what_was_learned_of_one_kind_of_call_is_not_used_for_another(
+    scene: Scene, driver: Driver, guarded: Any, other: dict[str, Any]
+) -> None:
+    scene.first.script("m1", *[GOOD] * 20, [Wait(0.2), *GOOD])
+    scene.second.script("m2", GOOD)
+
+    async def story(stage: Stage) -> None:
+        async with scene.router(stage, hedge=HedgePolicy(delay="p90", max_share=1.0)) as router:
+            for _ in range(20):
+                await read(scene, stage, router)
+            answer = await scene.ask(stage, router, **other)
+            if "stream" not in other:
+                await stage.all(answer)
+
+    with guarded(connect=5, first_token=5, idle=5):
+        play(driver, story)
+    assert scene.asked == (21, 0)
 
 
 def test_before_a_percentile_is_known_nothing_is_hedged(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import openai
 import pytest
+from openai.types.chat import ChatCompletionChunk
 
 from stallwatch.testing import (
     Done,
@@ -216,41 +218,43 @@ def test_the_users_headers_and_key_are_those_of_every_attempt(
     assert len({record.headers["authorization"] for record in records}) == 1
 
 
-@pytest.mark.parametrize("set_by", ["client", "option"])
+async def _post(stage: Stage, client: Any, model: str, options: dict[str, Any]) -> Any:
+    kind = openai.AsyncStream if stage.is_async else openai.Stream
+    client._idempotency_header = "Idempotency-Key"
+    return await stage.of(
+        client.post(
+            "/chat/completions",
+            cast_to=ChatCompletionChunk,
+            body={"model": model, "messages": MESSAGES, "stream": True},
+            options=options,
+            stream=True,
+            stream_cls=kind[ChatCompletionChunk],
+        )
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "mine-2"}], ids=["client", "option"])
 def test_an_idempotency_key_of_the_sdk_is_the_same_on_each_attempt(
-    gateway: FaultGateway, driver: Driver, captured: Captured, set_by: str
+    gateway: FaultGateway, driver: Driver, guarded: Any, options: dict[str, Any]
 ) -> None:
-    """The SDK sends one only where a client names the header; then each attempt must carry the same."""
+    """The SDK sends one only where a client names the header; then ours must carry the same as its own."""
     gateway.script("m", SILENT, [Status(503)], GOOD)
+    gateway.script("bare", [Status(503)], GOOD)
 
-    async def story(stage: Stage) -> None:
-        from openai.types.chat import ChatCompletionChunk
-
+    async def story(stage: Stage, model: str = "m") -> None:
         async with stage.inside(stage.client(gateway.base_url, max_retries=2)) as client:
-            client._idempotency_header = "Idempotency-Key"
-            options = {"idempotency_key": "mine-2"} if set_by == "option" else {}
-            import openai
+            assert len(await stage.all(await _post(stage, client, model, options))) == 4
 
-            kind = openai.AsyncStream if stage.is_async else openai.Stream
-            stream = await stage.of(
-                client.post(
-                    "/chat/completions",
-                    cast_to=ChatCompletionChunk,
-                    body={"model": "m", "messages": MESSAGES, "stream": True},
-                    options=options,
-                    stream=True,
-                    stream_cls=kind[ChatCompletionChunk],
-                )
-            )
-            assert len(await stage.all(stream)) == 4
-
-    play(driver, story)
-    keys = [record.headers.get("idempotency-key") for record in gateway.ledger().requests]
+    play(driver, lambda stage: story(stage, "bare"))
+    kept = len({record.headers["idempotency-key"] for record in gateway.ledger().for_model("bare")}) == 1
+    if not kept:
+        pytest.skip("this release makes a new key for each attempt")
+    with guarded():
+        play(driver, story)
+    keys = [record.headers.get("idempotency-key") for record in gateway.ledger().for_model("m")]
     assert len(keys) == 3
     assert len(set(keys)) == 1, keys
-    assert keys[0]
-    if set_by == "option":
-        assert keys[0] == "mine-2"
+    assert keys[0] == options.get("idempotency_key", keys[0])
 
 
 def test_azure_is_asked_again_at_the_same_deployment(

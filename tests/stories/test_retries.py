@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
-import threading
-import time
-from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
@@ -31,18 +27,17 @@ from stallwatch.testing import (
     Tokens,
     ToolCall,
 )
-from support.bounds import CLOSE_SEEN, LATE, LIMITS
+from support.bounds import CLOSE_SEEN, LIMITS
+from support.connects import http
 from support.drivers import MESSAGES, Driver
 from support.expect import Histogram, bare_shape, in_time, released, timeout_error
 from support.stage import Stage, play
-from support.telemetry import Captured
+from support.telemetry import Captured, instrumented
 
 GOOD = [Role(), Token("Hel"), Token("lo"), Finish(), Done()]
 SILENT = [Headers(), Silence()]
 HALF = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choi'
 FIRST, IDLE = LIMITS["first_token"], LIMITS["idle"]
-LONG = 3.0
-"""A back-off much longer than a close may take."""
 
 
 @pytest.fixture(autouse=True)
@@ -179,8 +174,6 @@ def test_after_anything_was_delivered_there_is_no_replay(
 def test_tool_arguments_cut_short_are_not_followed_by_others(gateway: FaultGateway, driver: Driver) -> None:
     pieces = ['{"city": "Par', 'is"']
     gateway.script("m", [Role(), ToolCall("weather", pieces), Silence()], GOOD)
-    from support.telemetry import instrumented
-
     with instrumented(**LIMITS):
         told = tell(driver, gateway, retries=2)
     calls = [call for chunk in told.chunks for call in chunk.choices[0].delta.tool_calls or ()]
@@ -241,8 +234,6 @@ def test_the_stream_and_its_response_are_the_same_objects(
 
 
 def _one_connection(stage: Stage) -> dict[str, Any]:
-    from support.connects import http
-
     kind = openai.DefaultAsyncHttpxClient if stage.is_async else openai.DefaultHttpxClient
     return {"http_client": kind(limits=http.Limits(max_connections=1)), "max_retries": 1}
 
@@ -414,119 +405,3 @@ def test_a_compressed_answer_is_spliced_only_where_that_is_sound(
         assert captured.attributes()["stallwatch.outcome"] == "completed"
     for request in range(len(gateway.ledger().requests)):
         gateway.wait_for(lambda ledger, at=request: ledger.requests[at].closed_how, CLOSE_SEEN)
-
-
-# Closing, from elsewhere, while another attempt is on its way
-
-
-@asynccontextmanager
-async def reader(stage: Stage, stream: Any) -> Any:
-    """Somebody who reads ``stream`` in another thread or task; gives a list of what ended the read."""
-    ends: list[Any] = []
-    if stage.is_async:
-
-        async def read() -> None:
-            try:
-                async for _ in stream:
-                    pass
-                ends.append(None)
-            except Exception as error:
-                ends.append(error)
-
-        task = asyncio.create_task(read())
-        yield ends
-        await asyncio.wait_for(task, 5)
-        return
-
-    def read_sync() -> None:
-        try:
-            for _ in stream:
-                pass
-            ends.append(None)
-        except Exception as error:
-            ends.append(error)
-
-    thread = threading.Thread(target=read_sync)
-    thread.start()
-    yield ends
-    thread.join(5)
-    assert not thread.is_alive()
-
-
-async def _until(stage: Stage, gateway: FaultGateway, condition: Any) -> None:
-    if stage.is_async:
-        await gateway.wait_for_async(condition)
-    else:
-        gateway.wait_for(condition)
-
-
-BROKEN = [Headers(), Reset()]
-
-STANDING = [
-    ("in our back-off", [BROKEN, GOOD], lambda ledger: ledger.requests[0].closed_how, 1, False),
-    ("before the headers", [BROKEN, [RefuseHeaders()], GOOD], lambda ledger: ledger.requests[1], 2, True),
-    (
-        "in the SDK's back-off",
-        [BROKEN, [Status(503, retry_after="3")], GOOD],
-        lambda ledger: ledger.requests[1].completed_at,
-        2,
-        False,
-    ),
-    (
-        "before the first token",
-        [BROKEN, SILENT, GOOD],
-        lambda ledger: ledger.requests[1].headers_sent_at,
-        2,
-        True,
-    ),
-    (
-        "in mid-answer",
-        [BROKEN, [Role(), Token("a"), Silence()], GOOD],
-        lambda ledger: ledger.requests[1].count("token"),
-        2,
-        True,
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("attempts_", "there", "requests", "live"),
-    [row[1:] for row in STANDING],
-    ids=[row[0] for row in STANDING],
-)
-def test_a_close_from_elsewhere_ends_what_is_live(
-    gateway: FaultGateway,
-    driver: Driver,
-    guarded: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    attempts_: list[Any],
-    there: Any,
-    requests: int,
-    live: bool,
-) -> None:
-    if requests == 1:
-        monkeypatch.setattr("stallwatch.core.budget.FIRST_BACK_OFF", LONG)
-        monkeypatch.setattr("stallwatch.core.budget.LONGEST_BACK_OFF", LONG)
-    gateway.script("m", *attempts_)
-
-    async def story(stage: Stage) -> None:
-        async with stage.inside(stage.client(gateway.base_url, max_retries=2)) as client:
-            stream = await stage.chat(client, "m")
-            async with reader(stage, stream) as ends:
-                await _until(stage, gateway, there)
-                await stage.sleep(0.03)
-                began = time.monotonic()
-                await stage.close(stream)
-                while not ends and time.monotonic() < began + LONG / 2:
-                    await stage.sleep(0.005)
-                assert ends, "the reader was not woken"
-                assert time.monotonic() - began <= LATE
-                if live:
-                    await stage.closed(gateway, CLOSE_SEEN, request=requests - 1)
-            assert stream.response.is_closed
-
-    with guarded(total=60, first_token=60, idle=60) as captured:
-        play(driver, story)
-    assert len(gateway.ledger().requests) == requests
-    assert captured.attributes()["stallwatch.outcome"] == "closed_early"
-    assert captured.attributes()["stallwatch.attempts"] == requests

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from dashboards import classic
+from dashboards import classic, uids
 from support.promql import grouping_labels, named_series, problems, raw_counters
 
 __all__ = ["RULES", "Board", "expressions", "panels"]
@@ -27,7 +27,7 @@ UNITS = {"short", "s", "percentunit", "cps", "cpm", "bytes", "x"}
 PROMETHEUS = {"type": "prometheus", "uid": "${datasource}"}
 TEMPO = {"type": "tempo", "uid": "${traces}"}
 WIDTH = 24
-UIDS = {"stallwatch-llm-streams", "stallwatch-idle-timeout-slo", "stallwatch-pipeline-health"}
+UIDS = {uids.STREAMS, uids.SLO, uids.PIPELINE}
 OVER_ALL = ("stat", "table")
 """Types of panels that show one value for the whole chosen time."""
 JOBS = ("=~$job", "=~$collector", "=~$job|$collector")

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dashboards import collector, objective, recordings
 from dashboards import promql as q
-from dashboards.collector import FOREIGN
-from dashboards.objective import Objective
-from dashboards.recordings import recordings
 from stallwatch import catalogue
 from stallwatch.catalogue import Instrument, MetricSpec
 
@@ -74,9 +72,11 @@ def _stored(spec: MetricSpec) -> set[str]:
 
 
 def _known() -> dict[str, frozenset[str]]:
-    known = {foreign.name: SCRAPED | set(foreign.labels) for foreign in FOREIGN}
+    known = {foreign.name: SCRAPED | set(foreign.labels) for foreign in collector.FOREIGN}
     known["ALERTS"] |= set(q.GROUP)
-    known |= {recording.name: frozenset(q.GROUP) for recording in recordings(Objective())}
+    known |= {
+        recording.name: frozenset(q.GROUP) for recording in recordings.recordings(objective.Objective())
+    }
     for spec in catalogue.METRICS:
         labels = SCRAPED | {name.replace(".", "_") for name in spec.attributes}
         for name in _stored(spec):
@@ -88,7 +88,7 @@ KNOWN = _known()
 """Every series that may be named, with its labels."""
 
 COUNTERS = frozenset(
-    {foreign.name for foreign in FOREIGN if foreign.counter}
+    {foreign.name for foreign in collector.FOREIGN if foreign.counter}
     | {name for name in KNOWN if name.endswith(("_total", "_bucket", "_count", "_sum"))}
 )
 

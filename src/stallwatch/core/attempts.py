@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Next", "Standing", "after_attempt", "may_fall_back"]
 
-_ELIGIBLE = frozenset({FailureKind.RATE_LIMIT, FailureKind.CAPACITY})
+_ELIGIBLE = frozenset({FailureKind.RATE_LIMIT, FailureKind.CAPACITY, FailureKind.STREAM})
 """Failures of the route and not of the request: another may serve it, even where this one says not to come back."""
 
 
@@ -106,8 +106,8 @@ def may_fall_back(
 ) -> RetryDecision:
     """Return ``FALLBACK`` if the run may go on with another route, else the reason why not.
 
-    Another route is tried after failures that may be retried (a stall is one), and after rate limits and overload in
-    any case; ``eligible`` adds kinds and reasons that the user wants it tried after, such as a spent quota. Another
+    Another route is tried after failures that may be retried (a stall is one), and in any case after rate limits,
+    overload and bodies that are no answer; ``eligible`` adds kinds and reasons that the user wants it tried after, such as a spent quota. Another
     route needs no wait, so the server's wait and the budget of the route that failed do not count.
     """
     ended = _ended(verdict, delivered, cancelled, total_left)

@@ -68,7 +68,8 @@ class Runner:
         run = self.run
         if run is None or not run.ended or run.following is None or run.tracker.first_token_at is not None:
             return
-        if run.tracker.outcome is Outcome.TRUNCATED and run.following.decision is RetryDecision.FALLBACK:
+        failed = run.tracker.outcome in (Outcome.TRUNCATED, Outcome.FAILED)
+        if failed and run.following.decision is RetryDecision.FALLBACK:
             raise Unanswered
 
     def release(self) -> None:
@@ -191,10 +192,14 @@ class Call:
         for leg in self._legs:
             leg.lost = True
             leg.scope.cancel(_LEFT)
-        first = next((leg for leg in self._legs if leg.run is not None), None)
-        if first is not None and first.run is not None:
-            first.run.end(Outcome.CANCELLED)
-            first.release()
+        # A leg that had failed before tells of its failure; the one that was interrupted tells how the call ended.
+        for run in reversed([leg.run for leg in self._legs if leg.run is not None]):
+            run.end(Outcome.CANCELLED)
+            if run.tracker.outcome is Outcome.CANCELLED:
+                run.release()
+                return
+        if self._legs:
+            self._legs[-1].release()
 
     def _decision(self, leg: Runner, error: Exception) -> RetryDecision:
         run = leg.run
@@ -216,9 +221,18 @@ class Call:
                 continue
             _, text, _ = describe(leg.error, None)
             earlier = EarlierRouteError(self._title(leg.route), text)
-            earlier.__cause__ = leg.error
-            end = error
-            while end.__cause__ is not None:
-                end = end.__cause__
-            end.__cause__ = earlier
+            mine, theirs = _chain_of(error), _chain_of(leg.error)
+            if not {*map(id, mine)} & {*map(id, theirs)}:
+                # Where both have an error object in common, hanging the one under the other would make a ring.
+                earlier.__cause__ = leg.error
+            mine[-1].__cause__ = earlier
+            if earlier.__cause__ is None:
+                return
             error = leg.error
+
+
+def _chain_of(error: BaseException) -> list[BaseException]:
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and cause not in chain:
+        chain.append(cause)
+    return chain

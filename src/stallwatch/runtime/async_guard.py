@@ -266,24 +266,25 @@ class AsyncGuard:
     async def read_ahead(self) -> None:
         """Read up to the first progress, or the end, and hold what came for the caller; raises what a step raises."""
         held: deque[Any] = deque()
-        tracker = self._run.tracker
+        tracker, reader = self._run.tracker, self._reader
         try:
-            while tracker.first_token_at is None and not tracker.whole:
+            # An answer that is whole without output is one, unless it says itself that it has failed.
+            while tracker.first_token_at is None and not (tracker.whole and reader.failure() is None):
                 held.append(await self.__anext__())
         except StopAsyncIteration:
             pass
         self._held = held
 
     async def __anext__(self) -> Any:
-        if self._held is not None:
-            if self._held:
-                return self._held.popleft()
-            self._held = None
         run = self._run
         if self._dead is not None:
             raise self._dead.again()
         if run.cancelled and not run.ended:
             await self._cancel()
+        if self._held is not None:
+            if self._held:
+                return self._held.popleft()
+            self._held = None
         if run.ended or run.tracker.waiting:
             # Ended, or a second task reads: the SDK's own answer is right, and the first wait stays watched.
             return await self._inner.__anext__()

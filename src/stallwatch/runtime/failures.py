@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stallwatch.core.classify import Failure, Verdict, verdict_of
-from stallwatch.errors import RunCancelledError, StallwatchError, StreamTimeoutError
+from stallwatch.errors import EarlierRouteError, RunCancelledError, StallwatchError, StreamTimeoutError
 
 __all__ = ["classify", "describe", "failure_of", "failure_of_frame"]
 
@@ -163,6 +163,9 @@ class _Told:
     def below(self, error: BaseException) -> BaseException | None:
         """Return the next level, or None when what lies below would not belong to it."""
         cause = _read(error, "__cause__")
+        if isinstance(cause, EarlierRouteError):
+            # What lies below was said by another route.
+            return None
         if cause is not None:
             return cause if isinstance(cause, BaseException) else None
         hidden = not self.spoke if self.weight else _read(error, "__suppress_context__")

@@ -231,6 +231,9 @@ class InFlight(RunState):
             return
         reader = self.reader
         code = None if reader is None else reader.failure()
+        if self.call.stream and reader is not None and self.tracker.end_marked and not self.tracker.chunks:
+            # Nothing but the end mark; releases differ in whether they read on behind it.
+            self.answerless, self.delivered = "empty_stream", False
         if self.answerless is not None:
             self.failed_with(self.answerless, "the body held no event at all")
             self.end(Outcome.TRUNCATED)

@@ -51,6 +51,10 @@ class Again(Protocol):
         """Whether the body is compressed, so that its events cannot be told apart here."""
         ...
 
+    def reads_raw(self, response: Any) -> bool:
+        """Tell whether the bytes of ``response`` are what the user's response decodes; else they come decoded."""
+        ...
+
     def send(self) -> Any:
         """Send it and return the response (in the asynchronous case an awaitable); raises what the SDK raises."""
         ...
@@ -110,8 +114,7 @@ class Splice:
         if not run.call.stream or run.ended or run.over:
             return None, False
         if run.delivered:
-            foreign = not self.event_stream and run.reader is not None and not run.tracker.chunks
-            if foreign and not run.tracker.end_marked:
+            if run.reader is not None and not run.tracker.chunks and not self.event_stream:
                 # The SDK has found no event in it, and ends the iteration without a word.
                 run.answerless, run.delivered = "not_event_stream", False
             return None, False
@@ -149,7 +152,7 @@ class Splice:
         again = self._again
         if again is None or self._run.closed or not again.adopt(response):
             return False
-        self.inner = response
+        self.inner = response.stream
         self.event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         self._opening = self._new_opening()
         return True
@@ -218,7 +221,7 @@ class SyncSplice(Splice):
         finally:
             run.resending = False
         if self._begin_again(response):
-            self._pieces = iter(response.iter_raw() if again.encoded else response.iter_bytes())
+            self._pieces = iter(self.inner if again.reads_raw(response) else response.iter_bytes())
             return True
         response.close()
         self._give_up()
@@ -296,7 +299,7 @@ class AsyncSplice(Splice):
             waiter.headers_are_in()
             waiter.look_ahead()
         if self._begin_again(response):
-            self._pieces = aiter(response.aiter_raw() if again.encoded else response.aiter_bytes())
+            self._pieces = aiter(self.inner if again.reads_raw(response) else response.aiter_bytes())
             return True
         await response.aclose()
         self._give_up()
@@ -305,6 +308,8 @@ class AsyncSplice(Splice):
 
 def _failure_in(event: bytes) -> Failure | None:
     """Return the failure that the first event of a stream tells of, if it is one."""
+    if event.strip() == b"[DONE]":
+        return Failure(body="empty")
     if not any(mark in event for mark in _MARKS):
         return None
     try:

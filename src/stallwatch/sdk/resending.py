@@ -44,6 +44,10 @@ class Resend:
         """Whether the answer is compressed."""
         return self._encoding != ""
 
+    def reads_raw(self, response: Any) -> bool:
+        """Tell whether both answers are compressed in the same way, or not at all."""
+        return _encoding_of(response) == self._encoding
+
     def send(self) -> Any:
         """Send the request and return the HTTP library's response, or an awaitable of it."""
         client, response, run = self._client(), self._response(), self._run
