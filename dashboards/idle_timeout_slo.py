@@ -12,7 +12,7 @@ from dashboards import uids
 from dashboards.board import MODEL_ROW, ONE_MODEL, STREAM_VARIABLES, begin, finished
 from dashboards.classic import models
 from dashboards.grid import Grid
-from dashboards.objective import FAST, HOURS, SLOW, SUSTAINED, Burn, Objective
+from dashboards.objective import FAST, SLOW, SUSTAINED, WINDOWS, Burn, Objective
 from dashboards.panels import NONE, NOT_RECORDED, Query, lines, number, rows, share
 from dashboards.recordings import BUDGET_LEFT, PERIOD_RATIO, ratio, stalled, streams
 
@@ -116,7 +116,7 @@ def _add_burn(grid: Grid, goal: Objective) -> None:
                     f"sum({stalled(window)}{q.chosen()}) / (sum({streams(window)}{q.chosen()}) > 0)",
                     f"within {window}",
                 )
-                for window in HOURS
+                for window in WINDOWS
             ],
             "percentunit",
             marks=[goal.budget],

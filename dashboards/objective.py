@@ -18,8 +18,10 @@ from stallwatch import catalogue
 from stallwatch.core.deadlines import Limits
 from stallwatch.resolution import BACKSTOP_MARGIN, BUILT_IN, HIDDEN_REASONING
 
-HOURS = {"5m": 1 / 12, "30m": 0.5, "1h": 1.0, "6h": 6.0, "3d": 72.0}
-"""The windows, and how many hours they are."""
+WINDOWS = ("5m", "30m", "1h", "6h", "3d")
+"""In which stalled streams are counted."""
+HOURS = {"5m": 1 / 12, "10m": 1 / 6, "30m": 0.5, "1h": 1.0, "6h": 6.0, "3d": 72.0}
+"""How many hours a window is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

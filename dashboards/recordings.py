@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dashboards import promql as q
-from dashboards.objective import HOURS, Objective
+from dashboards.objective import HOURS, WINDOWS, Objective
 
 BY = q.sum_by(q.GROUP)
 BASE = "5m"
@@ -33,6 +33,39 @@ class Recording:
 
     name: str
     expr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """What an alert counts within one window, beside streams."""
+
+    what: str
+    counter: str
+    window: str
+
+    def within(self, window: str) -> str:
+        """Return the recorded series of one window."""
+        return f"model:stallwatch_{self.what}:increase{window}"
+
+    @property
+    def recorded(self) -> str:
+        """The series of the window that matters."""
+        return self.within(self.window)
+
+
+def _retries(what: str, decisions: str, window: str) -> Count:
+    return Count(what=what, counter=f'{q.RETRIES}{{{q.RETRY_DECISION}=~"{decisions}"}}', window=window)
+
+
+MADE = _retries("retries_made", q.GOING_ON, "30m")
+IN_VAIN = _retries("retries_in_vain", q.IN_VAIN, "30m")
+WANTED = _retries("retries_wanted", q.WANTED, "10m")
+ATTEMPTS = Count(what="attempts", counter=q.ATTEMPTS, window="10m")
+HEDGES = Count(what="hedges", counter=q.HEDGES, window="1h")
+HEDGES_REFUSED = Count(
+    what="hedges_refused", counter=f'{q.HEDGES}{{{q.HEDGE_RESULT}="{q.REFUSED_HEDGE}"}}', window="1h"
+)
+COUNTS = (MADE, IN_VAIN, WANTED, ATTEMPTS, HEDGES, HEDGES_REFUSED)
 
 
 def streams(window: str) -> str:
@@ -58,7 +91,7 @@ def recordings(goal: Objective) -> list[Recording]:
         Recording(name=streams(BASE), expr=every),
         Recording(name=stalled(BASE), expr=f"{bad} or 0 * {every}"),
     ]
-    for window in HOURS:
+    for window in WINDOWS:
         if window != BASE:
             found += [
                 Recording(name=counted(window), expr=_summed(counted(BASE), window))
@@ -68,6 +101,11 @@ def recordings(goal: Objective) -> list[Recording]:
     # Each stream is counted once for every evaluation within the base, in numerator and denominator alike.
     period = f"[{goal.period_days}d]"
     whole = f"sum_over_time({stalled(BASE)}{period}) / (sum_over_time({streams(BASE)}{period}) > 0)"
+    for count in COUNTS:
+        found += [
+            Recording(name=count.within(BASE), expr=f"{BY} (increase({count.counter}[{BASE}]))"),
+            Recording(name=count.recorded, expr=_summed(count.within(BASE), count.window)),
+        ]
     silent = f"({BY} ({q.SILENT}) or 0 * {OPEN})"
     begun = f"sum by ({', '.join(('le', *q.GROUP))}) (rate({q.TIME_TO_FIRST_TOKEN}_bucket[10m]))"
     return [

@@ -7,10 +7,9 @@ it, so the share is a lower bound.
 
 from __future__ import annotations
 
-from dashboards import promql as q
 from dashboards.alerting import COUNT, SHARE, WHO, Alert
 from dashboards.objective import Objective, about
-from dashboards.recordings import BY
+from dashboards.recordings import ATTEMPTS, HEDGES, HEDGES_REFUSED, IN_VAIN, MADE, WANTED
 
 
 def alerts(goal: Objective) -> list[Alert]:
@@ -18,12 +17,8 @@ def alerts(goal: Objective) -> list[Alert]:
     return [_not_helping(goal), _storm(goal), _hedges(goal)]
 
 
-def _failures(decisions: str, window: str) -> str:
-    return f'{BY} (increase({q.RETRIES}{{{q.RETRY_DECISION}=~"{decisions}"}}[{window}]))'
-
-
 def _not_helping(goal: Objective) -> Alert:
-    failed, made = _failures(q.IN_VAIN, "30m"), _failures(q.GOING_ON, "30m")
+    failed, made = IN_VAIN.recorded, MADE.recorded
     return Alert(
         name="LLMStreamRetriesNotHelping",
         severity="ticket",
@@ -38,14 +33,13 @@ def _not_helping(goal: Objective) -> Alert:
 
 
 def _storm(goal: Objective) -> Alert:
-    attempts = f"{BY} (increase({q.ATTEMPTS}[10m]))"
     return Alert(
         name="LLMStreamRetryStorm",
         severity="ticket",
         wait="5m",
         expr=(
-            f"{_failures(q.WANTED, '10m')} / ({attempts} > 0) > {goal.storm_share:g}\n"
-            f"and {attempts} > {about(goal.storm_attempts)}"
+            f"{WANTED.recorded} / ({ATTEMPTS.recorded} > 0) > {goal.storm_share:g}\n"
+            f"and {ATTEMPTS.recorded} > {about(goal.storm_attempts)}"
         ),
         summary=f"Retries have become a large part of the load on {WHO}.",
         description=(
@@ -56,13 +50,12 @@ def _storm(goal: Objective) -> Alert:
 
 
 def _hedges(goal: Objective) -> Alert:
-    due = f"{BY} (increase({q.HEDGES}[1h]))"
-    refused = f'{BY} (increase({q.HEDGES}{{{q.HEDGE_RESULT}="{q.REFUSED_HEDGE}"}}[1h]))'
+    due, refused = HEDGES.recorded, HEDGES_REFUSED.recorded
     return Alert(
         name="LLMStreamHedgeBudgetSpent",
         severity="ticket",
         wait="10m",
         expr=f"{refused} > {about(goal.hedges_refused)}\nand {refused} / ({due} > 0) > 0.5",
         summary=f"Most hedges of calls to {WHO} are refused: their share of the calls is used up.",
-        description=f"{COUNT} second attempts were due within the hour and not started.",
+        description=f"About {COUNT} second attempts were due within the hour and not started.",
     )

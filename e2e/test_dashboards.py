@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from dashboards.probe import Answer, Moment, ask_all
+
 from e2e.ran import Ran
 
 STREAMS = "LLM streams"

@@ -90,7 +90,8 @@ def test_what_waits_for_the_store_survives_a_crash_of_the_collector(line: Line) 
 def test_a_collector_that_is_told_to_end_decides_first(line: Line) -> None:
     line.store.stop()
     answered = line.program.run(drip(line.folder, "halts", count=8), seconds=60)
-    assert line.collector.own(ON_MEMORY) > 0, "everything was decided before the collector was told to end"
+    # That number is renewed once a second, and the decision comes after two.
+    until(lambda: line.collector.own(ON_MEMORY) > 0, "the collector holds undecided traces", seconds=2)
     line.collector.stop()
     line.collector.start()
     line.store.start()

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stallwatch.core.words import Mode
-from stallwatch.durations import Duration, seconds
+from stallwatch.durations import ALLOWED, Duration, seconds
 
 if TYPE_CHECKING:
     from stallwatch.core.worst_case import WorstCase
@@ -108,10 +108,13 @@ class HedgePolicy:
 
     def __post_init__(self) -> None:
         if self.percentile is None:
-            fixed = seconds("delay", self.delay)
+            try:
+                fixed = seconds("delay", self.delay)
+            except ValueError:
+                fixed = None
             if fixed is None:
                 raise ValueError(
-                    f"delay={self.delay!r} is not allowed: give a time above 0, or a percentile as 'p95'"
+                    f"delay={self.delay!r} is not allowed: give {ALLOWED} and above 0, or a percentile such as 'p95'"
                 )
             object.__setattr__(self, "delay", fixed)
         share: object = self.max_share
@@ -123,7 +126,7 @@ class HedgePolicy:
     def percentile(self) -> float | None:
         """The percentile that the delay is learned from; None when it is fixed."""
         match = _PERCENTILE.fullmatch(self.delay.strip()) if isinstance(self.delay, str) else None
-        return None if match is None else float(match[1])
+        return None if match is None or float(match[1]) == 0 else float(match[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,8 @@ class Route:
             value: object = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
                 raise ValueError(f"{name}={value!r} is not allowed: give a text that is not empty")
+        if not isinstance(self.overrides, Mapping):
+            raise ValueError(f"overrides={self.overrides!r} is not allowed: give a dict of arguments")
         if "model" in self.overrides:
             raise ValueError("overrides={'model': ...} is not allowed: set the route's model")
         if self.policy is not None and not isinstance(self.policy, Policy):
@@ -85,25 +87,21 @@ class _Routed(Generic[_Kind]):
         retry: RetryPolicy | None = None,
         fall_back_on: Iterable[FailureKind | FailureReason | str] = (),
     ) -> None:
-        self.routes = tuple(routes)
+        self.routes = _routes(routes)
         self.hedge = hedge
         self.retry = retry
         self._check()
+        self._eligible = _eligible(fall_back_on)
         for route in self.routes:
             if not is_governed(route.client):
                 guard(route.client)
-        self._eligible = frozenset(_eligible(item) for item in fall_back_on)
         self._share = None if hedge is None else HedgeShare(hedge.max_share)
         self._learned: dict[tuple[str, bool], LearnedDelay] = {}
         self.chat = _Chat(self._call)
         self.responses = _Entry(self._call, lambda client: client.responses.create, "responses")
 
     def _check(self) -> None:
-        if not self.routes:
-            raise ValueError("routes=[] is not allowed: give at least one Route")
         for route in self.routes:
-            if not isinstance(route, Route):
-                raise ValueError(f"routes={route!r} is not allowed: give Route objects")
             if hasattr(route.client, "__aenter__") is not self._is_async:
                 wanted = "AsyncOpenAI" if self._is_async else "OpenAI"
                 raise ValueError(
@@ -128,8 +126,10 @@ class _Routed(Generic[_Kind]):
                 return await method(route.client)(**route.arguments(given))
 
         hedge, retry, learned = self.hedge, self.retry, None
-        if hedge is not None and not hedge.side_effects and leaves_traces(api, given):
-            hedge = None
+        asked_at_once = self.routes[:2]
+        if hedge is not None and not hedge.side_effects:
+            if any(leaves_traces(api, route.arguments(given)) for route in asked_at_once):
+                hedge = None
         delay = hedge.delay if hedge is not None and isinstance(hedge.delay, float) else None
         if hedge is not None and hedge.percentile is not None:
             # What is streamed makes progress with its first token, what is not only with its last.
@@ -195,11 +195,20 @@ class AsyncRouter(_Routed[AsyncRacer]):
     _racer = AsyncRacer()
 
 
-def _eligible(item: object) -> FailureKind | FailureReason:
-    for kind in (FailureKind, FailureReason):
-        try:
-            return kind(str(item))
-        except ValueError:
-            continue
-    allowed = ", ".join(sorted({*FailureKind, *FailureReason}))
-    raise ValueError(f"fall_back_on={item!r} is not allowed: choose from {allowed}")
+def _routes(given: object) -> tuple[Route, ...]:
+    routes = tuple(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else ()
+    if not routes or not all(isinstance(route, Route) for route in routes):
+        raise ValueError(f"routes={given!r} is not allowed: give a list of at least one Route")
+    return routes
+
+
+def _eligible(given: object) -> frozenset[FailureKind | FailureReason]:
+    allowed = {str(each): each for kind in (FailureReason, FailureKind) for each in kind}
+    items = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [None]
+    for item in items:
+        if not isinstance(item, str) or item not in allowed:
+            wrong = given if item is None else item
+            raise ValueError(
+                f"fall_back_on={wrong!r} is not allowed: give a list of {', '.join(sorted(allowed))}"
+            )
+    return frozenset(each for kind in (FailureReason, FailureKind) for each in kind if each in items)

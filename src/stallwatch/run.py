@@ -36,8 +36,12 @@ _T = TypeVar("_T")
 class Member(Protocol):
     """A call inside a run."""
 
-    def wake(self) -> None:
-        """Wake whoever waits for this call, in the helper thread; the reason has been set before."""
+    def wake(self) -> bool:
+        """Wake whoever waits for this call, in the helper thread; the reason has been set before.
+
+        True when somebody still waits and is to be woken again.
+        """
+        ...
 
 
 class Run:
@@ -60,7 +64,8 @@ class Run:
         self._token: Token[Run | None] | None = None
         self._lock = threading.Lock()
         self._members: dict[int, Member] = {}
-        self._inner: weakref.WeakSet[Run] = weakref.WeakSet()
+        # Not a WeakSet: its callbacks swallow a Ctrl-C that comes in just then.
+        self._inner: list[weakref.ref[Run]] = []
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f" {self.name!r}"
@@ -131,7 +136,8 @@ class Run:
             self._until = Until(at=monotonic() + self.total, total=self.total)
         if outer is not None:
             with outer._lock:
-                outer._inner.add(self)
+                outer._inner = [each for each in outer._inner if each() is not None]
+                outer._inner.append(weakref.ref(self))
         self._token = _current.set(self)
         return self
 
@@ -140,7 +146,8 @@ class Run:
     ) -> None:
         self._exited = True
         token, self._token = self._token, None
-        if token is not None:
+        # Blocks may be left in any order; the one that is open stays.
+        if token is not None and _current.get() is self:
             try:
                 _current.reset(token)
             except ValueError:
@@ -185,9 +192,11 @@ class Run:
         with self._lock:
             members, inner = list(self._members.values()), list(self._inner)
         for member in members:
-            member.wake()
-        for run in inner:
-            run._deliver()
+            sweeper.insist(member.wake)
+        for reference in inner:
+            run = reference()
+            if run is not None:
+                run._deliver()
 
 
 _current: ContextVar[Run | None] = ContextVar("stallwatch_run", default=None)

@@ -44,9 +44,9 @@ GOOD = Standing(
 
 OBSTACLES: list[tuple[str, dict[str, Any], RetryDecision]] = [
     ("the user has cancelled", {"cancelled": True}, R.CANCELLED),
+    ("the attempt was cancelled", {"verdict": CANCEL}, R.CANCELLED),
     ("something was delivered", {"delivered": True}, R.PARTIAL_OUTPUT),
     ("the total is spent", {"total_left": 0.0}, R.DEADLINE),
-    ("the attempt was cancelled", {"verdict": CANCEL}, R.CANCELLED),
     ("it would fail again", {"verdict": BAD_REQUEST}, R.FAIL_FAST),
     ("no retries are allowed", {"retries_allowed": 0}, R.RETRIES_OFF),
     ("all retries have been made", {"retries_made": 2}, R.EXHAUSTED),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dashboards import probe
+from dashboards import objective, probe, recordings
 from support import history, prometheus, promtool
 
 RULES = Path(__file__).parents[2] / "dashboards" / "rules.yml"
@@ -17,6 +18,7 @@ BOARDS = sorted(probe.shipped())
 pytestmark = [promtool.installed, prometheus.installed, pytest.mark.slow]
 
 RECORDED_WITHIN = 30.0
+DAYS_BACK = history.DAYS
 WINDOW = f"{4 * history.STEP}s"
 
 
@@ -32,6 +34,7 @@ def traffic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "history.om").open("w", encoding="utf-8") as file:
         file.writelines(history.openmetrics(int(time.time())))
     promtool.run("tsdb", "create-blocks-from", "openmetrics", "--quiet", "history.om", "data", folder=folder)
+    recorded_since(folder, DAYS_BACK)
     with prometheus.running(folder, rules=RULES) as url:
         until = time.monotonic() + RECORDED_WITHIN
         while time.monotonic() < until and not value(
@@ -39,6 +42,33 @@ def traffic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ):
             time.sleep(0.2)
         yield url
+
+
+def recorded_since(folder: Path, days: int) -> None:
+    """Let the rules have been loaded for days: what they read from counters is recorded for all of them."""
+    rules = [
+        {"record": one.name, "expr": one.expr}
+        for one in recordings.recordings(objective.Objective())
+        if one.name in (recordings.streams(recordings.BASE), recordings.stalled(recordings.BASE))
+    ]
+    (folder / "base.yml").write_text(
+        json.dumps({"groups": [{"name": "base", "rules": rules}]}), encoding="utf-8"
+    )
+    now = int(time.time())
+    with prometheus.running(folder) as url:
+        since = ["--start", str(now - days * 86400), "--end", str(now), "--eval-interval", "1m"]
+        promtool.run(
+            "tsdb",
+            "create-blocks-from",
+            "rules",
+            "--url",
+            url,
+            "--output-dir",
+            "data",
+            *since,
+            "base.yml",
+            folder=folder,
+        )
 
 
 def value(url: str, expr: str) -> float | None:

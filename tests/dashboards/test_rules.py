@@ -16,7 +16,7 @@ from support.promql import KNOWN, named_series, problems
 
 pytest.importorskip("grafana_foundation_sdk", reason="the dashboard SDK is not installed")
 
-from dashboards import alerting, generate, objective, recordings, rules, uids
+from dashboards import alerting, generate, objective, probe, recordings, rules, uids
 from dashboards import promql as q
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +75,7 @@ def test_an_alert_names_only_what_is_recorded_or_emitted(alert: alerting.Alert) 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=names)
 def test_an_alert_compares_waits_and_tells_where_to_look(alert: alerting.Alert) -> None:
+    boards = probe.shipped()
     told = alerting.told(GOAL, alert)
     assert alert.severity in {"page", "ticket"}
     assert re.search(r"[<>=] ?[\d.]", alert.expr)
@@ -83,6 +84,13 @@ def test_an_alert_compares_waits_and_tells_where_to_look(alert: alerting.Alert) 
     assert told["runbook_url"] == f"{GOAL.runbooks}#{alert.name.lower()}"
     assert f"{GOAL.grafana}/d/{alert.board}?var-" in told["dashboard_url"]
     assert alert.board in {uids.STREAMS, uids.SLO, uids.PIPELINE}
+    on_board = {
+        variable["name"]
+        for board in boards.values()
+        if board["uid"] == alert.board
+        for variable in board["templating"]["list"]
+    }
+    assert set(alert.variables) <= on_board
     for text in told.values():
         assert text.count("{{") == text.count("}}")
 

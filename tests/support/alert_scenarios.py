@@ -95,7 +95,7 @@ OBJECTIVE = [
         name="three stalls in five at a busy model page, and leave a ticket when it has recovered",
         series=streams("completed", "0+4x60 250+10x120") | streams("stalled", "0+6x60 360+0x120"),
         firing={
-            "3m": [],
+            "5m": [],
             "30m": [FAST + "m"],
             # The hour still looks bad, but the short windows say that it is over.
             "97m": [SLOW + "m"],
@@ -172,6 +172,22 @@ PRESENT = [
         },
     ),
     Scenario(
+        name="of ten answers after 0.2 s, eight after 1.5 s and two after 40 s the 95th percentile lies around 40 s",
+        series=first_tokens(
+            {
+                "0.1": "0x30",
+                "0.2": "0+10x30",
+                "1": "0+10x30",
+                "2": "0+18x30",
+                "30": "0+18x30",
+                "60": "0+20x30",
+            }
+            | {"+Inf": "0+20x30"}
+        ),
+        firing={"9m": []},
+        values={("9m", "sum(model:stallwatch_time_to_first_token_seconds:p95_10m)"): 45},
+    ),
+    Scenario(
         name="answers that begin late are a ticket, unless that is usual or they are few",
         series=first_tokens(
             {"5": "0+10x600 6000+0x120", "10": "0+10x600 6000+0x120", "30": "0+10x720", "+Inf": "0+10x720"}
@@ -211,7 +227,7 @@ RETRIES = [
         | attempts("0+10x60", "healthy")
         | failed("retry", "0+1x60", "rare")
         | attempts("0+2x60", "rare"),
-        firing={"7m": [], "40m": ["LLMStreamRetryStorm:kept-back", "LLMStreamRetryStorm:made"]},
+        firing={"10m": [], "40m": ["LLMStreamRetryStorm:kept-back", "LLMStreamRetryStorm:made"]},
     ),
     Scenario(
         name="hedges that are mostly refused are a ticket, a few refused ones are not",

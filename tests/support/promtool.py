@@ -16,13 +16,17 @@ import pytest
 
 from dashboards import alerting, objective
 
-__all__ = ["Scenario", "Telling", "installed", "run", "unit_tests"]
+__all__ = ["Complaint", "Scenario", "Telling", "installed", "run", "unit_tests"]
 
 installed = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool (Debian package prometheus) is missing"
 )
 
 FIRING = 'count by (alertname, gen_ai_request_model, instance) (ALERTS{alertstate="firing"})'
+
+
+class Complaint(Exception):
+    """What promtool found wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +59,10 @@ class Telling:
 
 
 def run(*arguments: str, folder: Path) -> str:
-    """Run promtool and return all that it says; raises CalledProcessError when it finds something wrong."""
+    """Run promtool and return all that it says; raises Complaint, in its words, when it finds something wrong."""
     done = subprocess.run(["promtool", *arguments], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout + done.stderr)
+        raise Complaint(done.stdout + done.stderr)
     return done.stdout
 
 

@@ -107,8 +107,9 @@ def may_fall_back(
     """Return ``FALLBACK`` if the run may go on with another route, else the reason why not.
 
     Another route is tried after failures that may be retried (a stall is one), and in any case after rate limits,
-    overload and bodies that are no answer; ``eligible`` adds kinds and reasons that the user wants it tried after, such as a spent quota. Another
-    route needs no wait, so the server's wait and the budget of the route that failed do not count.
+    overload and bodies that are no answer; ``eligible`` adds kinds and reasons that the user wants it tried after, such
+    as a spent quota. Another route needs no wait, so the server's wait and the budget of the route that failed do not
+    count.
     """
     ended = _ended(verdict, delivered, cancelled, total_left)
     if ended is not None:
@@ -123,10 +124,8 @@ def _ended(
     verdict: Verdict, delivered: bool, cancelled: bool, total_left: float | None
 ) -> RetryDecision | None:
     """Return what ends a run for good, on this route and on any other."""
-    if cancelled:
+    if cancelled or verdict.kind is FailureKind.CANCEL:
         return RetryDecision.CANCELLED
     if delivered:
         return RetryDecision.PARTIAL_OUTPUT
-    if total_left is not None and total_left <= 0:
-        return RetryDecision.DEADLINE
-    return RetryDecision.CANCELLED if verdict.kind is FailureKind.CANCEL else None
+    return RetryDecision.DEADLINE if total_left is not None and total_left <= 0 else None

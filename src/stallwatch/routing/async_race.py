@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from stallwatch.routing.call import SOON, Call, Runner, Unanswered
+from stallwatch.routing.call import LOST, SOON, Call, Runner, Unanswered
 from stallwatch.runtime import closing
 from stallwatch.runtime.async_guard import AsyncGuard
 from stallwatch.sdk.current import placing
@@ -69,7 +69,7 @@ class AsyncRacer:
                     hedge = call.hedge() if call.opened else None
                     if hedge is not None:
                         start(hedge)
-                    elif not call.opened:
+                    elif not call.opened and not call.forgo_hedge():
                         await asyncio.sleep(SOON)
                     continue
                 for task in done:
@@ -91,8 +91,12 @@ class AsyncRacer:
             _leave(tasks)
             raise
         except BaseException:
-            await _end(tasks)
+            for task in tasks:
+                task.cancel()
+            # First, because what follows may be cancelled once more.
             call.abandon()
+            if tasks:
+                await asyncio.wait(tasks)
             raise
 
     async def _leg(self, call: Call, leg: Runner) -> None:
@@ -113,7 +117,12 @@ def _leave(tasks: dict[asyncio.Task[None], Runner]) -> None:
     """Interrupt the legs that have lost, and wait for none of them."""
     for task, leg in tasks.items():
         leg.lost = True
-        task.cancel()
+        if leg.run is None or leg.run.ended:
+            task.cancel()
+        else:
+            # Through its scope, which knows what the task is at: a second cancel would break into the closing of its
+            # connection, which not every HTTP library survives.
+            leg.scope.cancel(LOST)
         _leaving.add(task)
         task.add_done_callback(_left(leg))
 
@@ -128,11 +137,3 @@ def _left(leg: Runner) -> Callable[[asyncio.Task[None]], None]:
                 closing.close_soon(task.get_loop(), response)
 
     return left
-
-
-async def _end(tasks: dict[asyncio.Task[None], Runner]) -> None:
-    """The caller was cancelled: end all legs, and wait until their connections are closed."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)

@@ -38,6 +38,9 @@ _LEFT = "the caller was interrupted"
 SOON = 0.002
 """Seconds until a hedge is looked at again whose first leg has not even been opened."""
 
+_UNGOVERNED = 0.25
+"""Seconds after which a leg that has not been opened is one of a client in mode ``off``."""
+
 
 class Unanswered(Exception):
     """A route's stream ended without any progress. Not raised to users: they get the last such stream as it is."""
@@ -101,12 +104,13 @@ class Call:
         self._learned = learned
         self._race = Race(routes=routes, delay=delay)
         self._journey = Journey(eligible, self._race.routes_left)
-        self._started = monotonic()
+        self._started = 0.0
         self._legs: list[Runner] = []
         self._refused = False
 
     def begin(self) -> Runner:
         """Make the first leg."""
+        self._started = monotonic()
         if self._share is not None:
             self._share.on_call()
         return self._prepare(self._race.begin(self._started))
@@ -145,6 +149,13 @@ class Call:
         """Whether the first leg has come as far as its span, which the second must find."""
         return self._legs[0].run is not None or self._legs[0].error is not None
 
+    def forgo_hedge(self) -> bool:
+        """Give up a hedge whose first leg is still not opened long after it was due: it is not governed."""
+        late = monotonic() - self._started - (self.delay or 0.0) > _UNGOVERNED
+        if late:
+            self._race.on_due(allowed=False)
+        return late
+
     # What comes of legs
 
     def accept(self, leg: Runner) -> list[Runner] | None:
@@ -159,7 +170,7 @@ class Call:
         for loser in losers:
             loser.lost = True
             if loser.run is not None:
-                loser.run.race = RaceResult.LOSER
+                loser.run.lose()
         if run is not None:
             if self._race.hedged:
                 run.race = RaceResult.WINNER
@@ -188,15 +199,14 @@ class Call:
         return error
 
     def abandon(self) -> None:
-        """The caller was interrupted: end all legs, and the call with them."""
+        """The caller was interrupted: end all legs, each where it stands, and the call with them."""
         for leg in self._legs:
             leg.lost = True
             leg.scope.cancel(_LEFT)
-        # A leg that had failed before tells of its failure; the one that was interrupted tells how the call ended.
-        for run in reversed([leg.run for leg in self._legs if leg.run is not None]):
-            run.end(Outcome.CANCELLED)
-            if run.tracker.outcome is Outcome.CANCELLED:
-                run.release()
+        # A leg that had failed before told of its failure; the one that is interrupted tells how the call ended.
+        for leg in reversed(self._legs):
+            if leg.run is not None and leg.run.tracker.outcome in (None, Outcome.CANCELLED):
+                leg.release()
                 return
         if self._legs:
             self._legs[-1].release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = ["leaves_traces"]
@@ -22,10 +22,18 @@ def leaves_traces(api: str, arguments: Mapping[str, Any]) -> bool:
     stored = asked.get("store")
     if stored is True or (api == "responses" and stored is not False):
         return True
-    if asked.get("background") or asked.get("conversation") or asked.get("web_search_options"):
+    # An empty mapping of options asks for a search as well.
+    if asked.get("background") is True or any(
+        _given(asked.get(name)) for name in ("conversation", "web_search_options")
+    ):
         return True
     tools = asked.get("tools")
-    return isinstance(tools, (list, tuple)) and any(_runs_on_server(tool) for tool in tools)
+    return _given(tools) and isinstance(tools, Iterable) and any(_runs_on_server(tool) for tool in tools)
+
+
+def _given(value: object) -> bool:
+    # The SDK's marks for what was left out, by name: they differ between releases.
+    return value is not None and type(value).__name__ not in ("NotGiven", "Omit")
 
 
 def _runs_on_server(tool: object) -> bool:

@@ -64,9 +64,9 @@ class Racer:
                 if leg is None:
                     continue
                 if leg.error is None:
-                    losers = call.accept(leg)
-                    for loser in losers or ():
+                    for loser in call.accept(leg) or ():
                         loser.scope.cancel(LOST)
+                        _close(loser.result)
                     return leg.result
                 if not isinstance(leg.error, Exception):
                     raise leg.error
@@ -90,6 +90,8 @@ class Racer:
         except queue.Empty:
             pass
         if not call.opened:
+            if call.forgo_hedge():
+                return None
             try:
                 return over.get(timeout=SOON)
             except queue.Empty:
@@ -112,9 +114,10 @@ class Racer:
                 leg.result = self._perform(call, leg)
         except BaseException as error:
             leg.error = error
+        over.put(leg)
+        # Looked at behind that, as the other side sets the one before it looks at the other.
         if leg.lost:
             _close(leg.result)
-        over.put(leg)
 
 
 def _close(result: Any) -> None:

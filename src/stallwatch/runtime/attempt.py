@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stallwatch.core.words import AttemptRole, FailureKind, FailureReason, Outcome, RaceResult, RetryDecision
@@ -63,6 +63,14 @@ class Attempt:
     """Whether the server reported its token usage; what it did not report is unknown, not zero."""
     following: Following | None = None
     """Only of an attempt that failed."""
+    _open: list[bool] = field(default_factory=lambda: [True], repr=False)
+
+    def claim(self) -> bool:
+        """Return True to the one who is to close it: a leg may end in its thread while it is told lost in another."""
+        try:
+            return self._open.pop()
+        except IndexError:
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,4 +133,8 @@ class ChunkReader(Protocol):
 
     def failure(self) -> str | None:
         """Return the error code the response itself reported, if it says that it failed."""
+        ...
+
+    def code_of(self, error: BaseException) -> str | None:
+        """Return the code that an error frame carried, if ``error`` is one and the code may be told."""
         ...

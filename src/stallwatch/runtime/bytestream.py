@@ -15,10 +15,12 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import VISIBLE, only_comments
+from stallwatch.core.words import Outcome
 from stallwatch.runtime import async_guard, sweeper
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
@@ -45,6 +47,15 @@ class _Proxy:
             self._run.tracker.on_pause(monotonic())
         else:
             self._run.on_facts(VISIBLE)
+
+    def _end(self) -> None:
+        """The body is over, for a reader of raw bytes; raises if it only ended because the run was cancelled."""
+        run = self._run
+        if run.cancelled and not run.ended and not run.tracker.whole:
+            # A body that only the end of its connection delimits ends cleanly when the socket is shut down.
+            run.end(Outcome.CANCELLED)
+            raise run.cancel_error()
+        run.end_of_body()
 
     def _closed(self, *, inside: bool) -> None:
         """The response is closed; ``inside`` when it was the waiting reader itself that closed it."""
@@ -88,7 +99,7 @@ class SyncProxy(_Proxy):
                     return
                 raise raised from cause_of(error)
             if data is None:
-                run.end_of_body()
+                self._end()
                 return
             self._hand_on(data)
             yield data
@@ -105,7 +116,7 @@ class SyncProxy(_Proxy):
             if run.resending:
                 # The request is being sent again, and there is no body yet that could be closed. Not woken from here:
                 # this may be a signal handler in the very thread that waits.
-                sweeper.soon(run.wake)
+                sweeper.soon(partial(sweeper.insist, run.wake))
         try:
             self._body.close()
         finally:
@@ -139,7 +150,7 @@ class AsyncProxy(_Proxy):
                 except async_guard.Quiet:
                     return
                 if data is None:
-                    run.end_of_body()
+                    self._end()
                     return
                 self._hand_on(data)
                 yield data
@@ -153,7 +164,7 @@ class AsyncProxy(_Proxy):
         if not inside:
             run.closed = True
             if run.resending:
-                sweeper.soon(run.wake)
+                sweeper.soon(partial(sweeper.insist, run.wake))
         try:
             await self._body.close()
         finally:

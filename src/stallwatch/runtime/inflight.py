@@ -14,7 +14,7 @@ from typing import Any
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts, only_comments
 from stallwatch.core.phases import Due, Stall, Whole
-from stallwatch.core.words import Mode, Outcome, Phase, StallAction
+from stallwatch.core.words import Mode, Outcome, Phase, RaceResult, StallAction
 from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError, TotalTimeoutError
 from stallwatch.resolution import ResolvedPolicy
 from stallwatch.runtime import registry, retrying, waking
@@ -158,9 +158,9 @@ class InFlight(RunState):
         self.pending = None
         self.tracker.on_back_off(monotonic())
 
-    def wake(self) -> None:
-        """Wake whoever waits, for what has been recorded before; see ``waking``."""
-        waking.wake(self)
+    def wake(self) -> bool:
+        """Wake whoever waits, for what has been recorded before; True when somebody still does. See ``waking``."""
+        return waking.wake(self)
 
     def timeout_error(self, stall: Stall) -> StreamTimeoutError:
         """Return the error that tells of ``stall``."""
@@ -193,7 +193,8 @@ class InFlight(RunState):
             self.scope.leave(self)
         if error is not None and outcome in (Outcome.FAILED, Outcome.STALLED):
             name, text, self.status_code = describe(error, self.status_code)
-            self.failed_with(name, text)
+            code = None if self.reader is None else self.reader.code_of(error)
+            self.failed_with(name if code is None else code, text)
             self.request_id = self.request_id or failure_of(error).request_id
         elif outcome is Outcome.TRUNCATED and self.error_type is None:
             self.failed_with("truncated", "the body ended without a finish reason")
@@ -213,8 +214,21 @@ class InFlight(RunState):
     def release(self) -> None:
         """This route's run is the one that counts: from here on, or since it ended, it tells the end of the whole."""
         self.held = False
+        answered, self.answered = self.answered, None
+        if answered is not None:
+            answered.race = self.race
+            self.recorders.attempt(self, answered)
         if self.ended_at is not None:
             self._tell(self.ended_at)
+
+    def lose(self) -> None:
+        """Another route's answer counts: this attempt is told of as it stands, before the call's span can end."""
+        self.race = RaceResult.LOSER
+        answered, self.answered = self.answered, None
+        if answered is not None:
+            answered.race = self.race
+            self.recorders.attempt(self, answered)
+        retrying.close_attempt(self, Outcome.CANCELLED, None, monotonic())
 
     def _tell(self, at: float) -> None:
         try:

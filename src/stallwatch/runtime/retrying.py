@@ -70,7 +70,7 @@ def close_attempt(run: InFlight, outcome: Outcome, error: BaseException | None, 
     attempt, run.attempt = run.attempt, None
     if outcome in _FAILURES:
         run.following = _decided(run, outcome, error, attempt)
-    if attempt is None:
+    if attempt is None or not attempt.claim():
         return
     response = run.response
     attempt.outcome, attempt.race = outcome, run.race
@@ -85,7 +85,11 @@ def close_attempt(run: InFlight, outcome: Outcome, error: BaseException | None, 
         run.failed = attempt
     elif outcome is Outcome.COMPLETED:
         _route(run).on_success(now)
-    run.recorders.attempt(run, attempt)
+    if run.held and outcome is Outcome.COMPLETED:
+        # Whether it has won is not known yet; told when the run is released.
+        run.answered = attempt
+    else:
+        run.recorders.attempt(run, attempt)
 
 
 def _decided(

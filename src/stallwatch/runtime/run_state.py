@@ -34,6 +34,7 @@ class RunState:
         "__weakref__",
         "_gaps",
         "_untold",
+        "answered",
         "answerless",
         "attempt",
         "backstopped",
@@ -113,6 +114,7 @@ class RunState:
         self.role = AttemptRole.FIRST
         self.race: RaceResult | None = None
         self.held = False
+        self.answered: Attempt | None = None
         # What was found of its waits, and how it ended.
         self.stall: Stall | None = None
         self.own_stalls = 0

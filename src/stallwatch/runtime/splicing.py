@@ -46,11 +46,6 @@ class Again(Protocol):
         """Whether it can be sent again as it was."""
         ...
 
-    @property
-    def encoded(self) -> bool:
-        """Whether the body is compressed, so that its events cannot be told apart here."""
-        ...
-
     def reads_raw(self, response: Any) -> bool:
         """Tell whether the bytes of ``response`` are what the user's response decodes; else they come decoded."""
         ...
@@ -67,9 +62,12 @@ class Again(Protocol):
 class Splice:
     """What both kinds share; ``inner`` is the byte stream that is live."""
 
-    def __init__(self, inner: Any, run: InFlight, *, event_stream: bool, again: Again | None) -> None:
+    def __init__(
+        self, inner: Any, run: InFlight, *, event_stream: bool, encoded: bool, again: Again | None
+    ) -> None:
         self.inner = inner
         self.event_stream = event_stream
+        self._encoded = encoded
         self._run = run
         self._again = again
         self._pieces: Any = None
@@ -78,8 +76,7 @@ class Splice:
         self._opening = self._new_opening()
 
     def _new_opening(self) -> Opening | None:
-        again = self._again
-        return None if again is None or again.encoded or not self.event_stream else Opening()
+        return Opening() if self.event_stream and not self._encoded else None
 
     def _raise_if_cancelled(self) -> None:
         # Said here once more, because not every transport can be woken, and some have bytes in hand.
@@ -127,16 +124,16 @@ class Splice:
     def _follows(self, failure: Failure) -> bool:
         """Decide; True when another attempt is to be made."""
         run, again = self._run, self._again
-        if again is None or run.ended:
+        if run.ended:
             return False
         self._stall = run.pending if isinstance(run.pending, Stall) else None
-        following = retrying.after_failure(run, failure, replayable=again.replayable)
+        following = retrying.after_failure(run, failure, replayable=again is not None and again.replayable)
         return following.decision is RetryDecision.RETRY
 
     def _failure(self, error: BaseException) -> Failure | None:
         """Return the facts of what surfaced, or None when it is not for this run to try again."""
         run = self._run
-        if self._again is None or run.ended or run.over or run.delivered:
+        if run.ended or run.over or run.delivered:
             return None
         if isinstance(run.pending, Stall):
             return None if run.pending.phase is Phase.TOTAL else Failure(stalled=True)

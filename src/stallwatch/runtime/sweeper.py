@@ -24,7 +24,7 @@ from functools import partial
 from stallwatch.clock import monotonic
 from stallwatch.runtime import registry
 
-__all__ = ["ensure_running", "orphan", "soon"]
+__all__ = ["ensure_running", "insist", "orphan", "soon"]
 
 log = logging.getLogger("stallwatch")
 
@@ -32,12 +32,16 @@ LINGER = 1.0
 _LONGEST_SLEEP = 1.0
 """Seconds; nobody wakes the thread when the last stream ends, so this is also how late it may notice."""
 
+_INSIST_EVERY = 0.01
+"""Seconds between two attempts to wake the same call."""
+
 Closer = Callable[[], object]
 Job = Callable[[], object]
 
 
 class _Sweeper:
     def __init__(self) -> None:
+        self.insisting: list[Callable[[], bool]] = []
         self.inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -67,9 +71,12 @@ class _Sweeper:
                 _do(job)
                 # Not held through the next sleep: what it closed is to be freed now.
                 job = None
+            self.insisting = [wake for wake in self.insisting if _wake(wake)]
             now = monotonic()
             waits = [run.end_span_if_silent(now) for run in registry.live()]
             sleep = min(max(min(waits, default=LINGER / 4), 0.01), _LONGEST_SLEEP)
+            if self.insisting:
+                sleep = min(sleep, _INSIST_EVERY)
             if waits or not self.inbox.empty():
                 idle_since = None
             elif idle_since is None:
@@ -93,6 +100,16 @@ def _do(job: Job) -> None:
     except Exception as error:
         # One that fails must not take the thread, and with it all others, along.
         log.warning("stallwatch: a clean-up failed: %s", type(error).__name__, exc_info=error)
+
+
+def _wake(wake: Callable[[], bool]) -> bool:
+    """Return whether it is to be done again."""
+    try:
+        return wake()
+    except Exception as error:
+        # As a loop that has been closed meanwhile; the others must be woken all the same.
+        log.debug("stallwatch: a call could not be woken: %s", type(error).__name__, exc_info=error)
+        return False
 
 
 def _sweep(run: registry.OpenRun, close: Closer | None) -> None:
@@ -121,6 +138,12 @@ def orphan(run: registry.OpenRun, close: Closer | None) -> None:
 def soon(job: Job) -> None:
     """Have ``job`` done by the thread, which must be running for a call of its own; safe in signal handlers."""
     _state["sweeper"].inbox.put(job)
+
+
+def insist(wake: Callable[[], bool]) -> None:
+    """Call ``wake`` now and then again until it returns False; in the helper thread only."""
+    if _wake(wake):
+        _state["sweeper"].insisting.append(wake)
 
 
 def _forget() -> None:

@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["sleep", "wake"]
 
 
-def wake(run: InFlight) -> None:
-    """Wake whoever waits for ``run``; called in the helper thread, or in the thread that closes."""
-    if run.ended:
-        return
+def wake(run: InFlight) -> bool:
+    """Wake whoever waits for ``run``, in the helper thread. True when somebody still does: it is to be called again.
+
+    Between two of the five places a wake finds nobody, and it may come while the next wait is being entered.
+    """
+    # In a forked child the sockets are the parent's.
+    if run.ended or run.forgotten:
+        return False
     woken, shadow, waiter, break_off = run.woken, run.shadow, run.waiter, run.break_off
     if woken is not None:
         woken.set()
     if hasattr(waiter, "wake"):
         waiter.wake()
-        return
-    if shadow is not None and shadow.wake():
-        return
-    if break_off is not None:
+        return False
+    if not (shadow is not None and shadow.wake()) and break_off is not None:
         break_off()
+    return run.tracker.waiting
 
 
 def sleep(run: InFlight, delay: float) -> None:

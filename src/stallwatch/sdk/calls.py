@@ -32,7 +32,7 @@ from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
-from stallwatch.sdk.resending import Resend
+from stallwatch.sdk.resending import Resend, encoding_of
 from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
 
@@ -165,7 +165,13 @@ def attach_bytes(response: Any, client: Any, options: Any) -> None:
     if run.call.stream and run.retries.allowed and run.policy.mode is Mode.ENFORCE and options is not None:
         again = Resend(run, client, options, response)
     inner = response.stream
-    proxy = guarded_bytes(inner, run, event_stream=kind.startswith("text/event-stream"), again=again)
+    proxy = guarded_bytes(
+        inner,
+        run,
+        event_stream=kind.startswith("text/event-stream"),
+        encoded=encoding_of(response) != "",
+        again=again,
+    )
     if proxy is None:
         return
     response.stream = proxy

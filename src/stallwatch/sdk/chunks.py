@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from openai import APIConnectionError, APIError, APIStatusError
+
 from stallwatch.core.chunks import (
     FINISH,
     HEARTBEAT,
@@ -209,6 +211,13 @@ class Reader:
     def failure(self) -> str | None:
         """Return the code with which the response reported its own failure."""
         return self.response.code
+
+    def code_of(self, error: BaseException) -> str | None:
+        """Return the bounded code of an error frame; None for other errors."""
+        if not isinstance(error, APIError) or isinstance(error, (APIConnectionError, APIStatusError)):
+            return None
+        code: object = error.code
+        return code_of(str(code) if isinstance(code, int) else code)
 
 
 def read_whole(result: Any) -> Reader:

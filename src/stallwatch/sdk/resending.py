@@ -16,7 +16,7 @@ from stallwatch.runtime.inflight import InFlight
 from stallwatch.sdk.attempts import note_transport_timeout
 from stallwatch.sdk.current import executing
 
-__all__ = ["Resend"]
+__all__ = ["Resend", "encoding_of"]
 
 _ADOPTED = ("status_code", "headers", "extensions", "history", "default_encoding", "request")
 """What a response takes over from the one whose body it reads on from."""
@@ -32,21 +32,16 @@ class Resend:
         self._client = weakref.ref(client)
         self._response = weakref.ref(response)
         self._options = options
-        self._encoding = _encoding_of(response)
+        self._encoding = encoding_of(response)
 
     @property
     def replayable(self) -> bool:
         """Whether client and response are still there, and the body is one that can be sent twice."""
         return self._client() is not None and self._response() is not None and not self._run.call.uploads
 
-    @property
-    def encoded(self) -> bool:
-        """Whether the answer is compressed."""
-        return self._encoding != ""
-
     def reads_raw(self, response: Any) -> bool:
         """Tell whether both answers are compressed in the same way, or not at all."""
-        return _encoding_of(response) == self._encoding
+        return encoding_of(response) == self._encoding
 
     def send(self) -> Any:
         """Send the request and return the HTTP library's response, or an awaitable of it."""
@@ -62,7 +57,7 @@ class Resend:
     def adopt(self, response: Any) -> bool:
         """Make the user's response what ``response`` is; False when only one of the two is compressed."""
         mine = self._response()
-        if mine is None or (self.encoded and _encoding_of(response) != self._encoding):
+        if mine is None or (self._encoding and not self.reads_raw(response)):
             return False
         for name in _ADOPTED:
             setattr(mine, name, getattr(response, name))
@@ -103,6 +98,7 @@ def _is_async(client: Any) -> bool:
     return isinstance(client, AsyncAPIClient)
 
 
-def _encoding_of(response: Any) -> str:
+def encoding_of(response: Any) -> str:
+    """Return how a body is compressed; empty when it is not."""
     encoding = str(response.headers.get("content-encoding", "")).strip().lower()
     return "" if encoding == "identity" else encoding

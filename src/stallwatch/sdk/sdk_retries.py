@@ -39,7 +39,8 @@ def with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwar
         wanted = 0
     allowed = min(own, run.policy.max_retries if wanted is None else wanted)
     capped = (run.policy.retries_explicit or wanted is not None) and run.policy.mode is Mode.ENFORCE
-    run.retries = Retries(by_sdk=allowed if capped else own, allowed=allowed)
+    ours = allowed if run.policy.mode is Mode.ENFORCE else 0
+    run.retries = Retries(by_sdk=allowed if capped else own, allowed=ours)
     return with_retries(allowed, args, kwargs) if capped else (args, kwargs)
 
 
