@@ -27,7 +27,10 @@ Series = Mapping[str, str]
 
 
 class Prometheus:
-    """The server; targets are given as addresses and written where the configuration looks for them."""
+    """The server; targets are given as addresses and written where the configuration looks for them.
+
+    ``rules`` is the folder whose rules it evaluates; the shipped ones unless others are given.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Prometheus:
         applications: Sequence[str],
         collectors: Sequence[str] = (),
         alertmanagers: Sequence[str] = (),
+        rules: Path = RULES,
     ) -> None:
         self.port = free_ports(1)[0]
         self._processes = processes
@@ -51,8 +55,8 @@ class Prometheus:
         for name, addresses in targets.items():
             (self._folder / "targets" / f"{name}.yml").write_text(json.dumps([{"targets": [*addresses]}]))
         self._targets = len(applications) + len(collectors)
-        for rules in RULES.glob("*rules.yml"):
-            shutil.copy(rules, self._folder / "rules")
+        for file in rules.glob("*rules.yml"):
+            shutil.copy(file, self._folder / "rules")
 
     @property
     def url(self) -> str:

@@ -75,6 +75,7 @@ def test_calls_take_as_long_as_ever(usual: tuple[float, float], collector: Endpo
         f"longest {max(times):.3f} s, with a collector {longest:.3f} s; end of the program after {ending:.1f} s"
     )
     assert statistics.median(times) < median + 0.05
-    assert max(times) < longest + 0.5
+    # A single call may be hit by whatever else the machine does.
+    assert max(times) < longest + 1.0
     # Spans and metrics are given up one after the other, each with a last try.
     assert ending < 15

@@ -261,7 +261,7 @@ RETRIES = MetricSpec(
     kind=Instrument.COUNTER,
     unit="{retry}",
     description="Failed attempts, by what was decided: to try again, to fall back, or why neither.",
-    attributes=(*_CALL, Attr.RETRY_KIND, Attr.RETRY_DIAGNOSIS, Attr.RETRY_DECISION),
+    attributes=(*_CALL, Attr.ATTEMPT_ROLE, Attr.RETRY_KIND, Attr.RETRY_DIAGNOSIS, Attr.RETRY_DECISION),
 )
 HEDGES = MetricSpec(
     name="stallwatch.hedges",

@@ -126,10 +126,9 @@ class _Routed(Generic[_Kind]):
                 return await method(route.client)(**route.arguments(given))
 
         hedge, retry, learned = self.hedge, self.retry, None
-        asked_at_once = self.routes[:2]
-        if hedge is not None and not hedge.side_effects:
-            if any(leaves_traces(api, route.arguments(given)) for route in asked_at_once):
-                hedge = None
+        twice = any(leaves_traces(api, route.arguments(given)) for route in self.routes[:2])
+        if hedge is not None and not hedge.side_effects and twice:
+            hedge = None
         delay = hedge.delay if hedge is not None and isinstance(hedge.delay, float) else None
         if hedge is not None and hedge.percentile is not None:
             # What is streamed makes progress with its first token, what is not only with its last.

@@ -57,36 +57,24 @@ class AsyncRacer:
 
     async def _side_by_side(self, call: Call) -> Any:
         tasks: dict[asyncio.Task[None], Runner] = {}
-
-        def start(leg: Runner) -> None:
-            tasks[asyncio.create_task(self._leg(call, leg))] = leg
-
-        start(call.begin())
+        self._start(call, call.begin(), tasks)
         try:
             while True:
-                done, _ = await asyncio.wait(tasks, timeout=call.wait(), return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    hedge = call.hedge() if call.opened else None
-                    if hedge is not None:
-                        start(hedge)
-                    elif not call.opened and not call.forgo_hedge():
-                        await asyncio.sleep(SOON)
+                leg = await self._next(call, tasks)
+                if leg is None:
                     continue
-                for task in done:
-                    leg = tasks.pop(task)
-                    if leg.error is None:
-                        losers = call.accept(leg)
-                        if losers is None:
-                            continue
+                if leg.error is None:
+                    if call.accept(leg) is not None:
                         _leave(tasks)
                         return leg.result
-                    following = call.failed(leg, leg.error) if isinstance(leg.error, Exception) else leg.error
-                    if isinstance(following, Runner):
-                        start(following)
-                    elif isinstance(following, Unanswered):
-                        return leg.result
-                    elif following is not None:
-                        raise following
+                    continue
+                following = call.failed(leg, leg.error) if isinstance(leg.error, Exception) else leg.error
+                if isinstance(following, Runner):
+                    self._start(call, following, tasks)
+                elif isinstance(following, Unanswered):
+                    return leg.result
+                elif following is not None:
+                    raise following
         except Exception:
             _leave(tasks)
             raise
@@ -98,6 +86,22 @@ class AsyncRacer:
             if tasks:
                 await asyncio.wait(tasks)
             raise
+
+    async def _next(self, call: Call, tasks: dict[asyncio.Task[None], Runner]) -> Runner | None:
+        """Return a leg that is over; start the hedge when it is due first."""
+        done, _ = await asyncio.wait(tasks, timeout=call.wait(), return_when=asyncio.FIRST_COMPLETED)
+        if done:
+            return tasks.pop(done.pop())
+        if call.opened:
+            hedge = call.hedge()
+            if hedge is not None:
+                self._start(call, hedge, tasks)
+        elif not call.forgo_hedge():
+            await asyncio.sleep(SOON)
+        return None
+
+    def _start(self, call: Call, leg: Runner, tasks: dict[asyncio.Task[None], Runner]) -> None:
+        tasks[asyncio.create_task(self._leg(call, leg))] = leg
 
     async def _leg(self, call: Call, leg: Runner) -> None:
         try:

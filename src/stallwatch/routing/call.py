@@ -198,6 +198,11 @@ class Call:
         self._chain(error, leg)
         return error
 
+    @property
+    def live(self) -> bool:
+        """Whether a leg is still under way."""
+        return any(leg.result is None and leg.error is None for leg in self._legs)
+
     def abandon(self) -> None:
         """The caller was interrupted: end all legs, each where it stands, and the call with them."""
         for leg in self._legs:

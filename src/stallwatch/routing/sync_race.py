@@ -11,11 +11,15 @@ import threading
 from contextvars import copy_context
 from typing import Any
 
+from stallwatch.clock import monotonic
 from stallwatch.routing.call import LOST, SOON, Call, Runner, Unanswered
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.sdk.current import placing
 
 __all__ = ["Racer"]
+
+_CLOSING = 0.2
+"""Seconds; the longest a caller that was interrupted is kept for that."""
 
 
 class Racer:
@@ -81,7 +85,17 @@ class Racer:
             raise
         except BaseException:
             call.abandon()
+            self._wait_for_the_end(call, over)
             raise
+
+    def _wait_for_the_end(self, call: Call, over: queue.SimpleQueue[Runner]) -> None:
+        """Give the legs, which have been woken, the moment they need to close their connections."""
+        until = monotonic() + _CLOSING
+        while call.live and (left := until - monotonic()) > 0:
+            try:
+                over.get(timeout=left)
+            except queue.Empty:
+                return
 
     def _next(self, call: Call, over: queue.SimpleQueue[Runner]) -> Runner | None:
         """Return the next leg that is over; start the hedge when it is due first."""

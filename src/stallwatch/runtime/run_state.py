@@ -156,6 +156,11 @@ class RunState:
         return None if self.reader is None else self.reader.response
 
     @property
+    def routed(self) -> bool:
+        """Whether a router makes this call."""
+        return self.leg is not None
+
+    @property
     def scope_name(self) -> str | None:
         """The name of the ``Run`` this is in."""
         return None if self.scope is None else self.scope.title

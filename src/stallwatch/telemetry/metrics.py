@@ -22,6 +22,7 @@ from stallwatch.catalogue import Attr, MetricSpec
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import (
+    AttemptRole,
     Diagnosis,
     FailureKind,
     HedgeResult,
@@ -45,12 +46,21 @@ Labels = dict[str, Any]
 
 _COMMON_RETRIES = (
     *itertools.product(
+        (AttemptRole.FIRST, AttemptRole.RETRY),
         (FailureKind.TRANSPORT, FailureKind.RATE_LIMIT, FailureKind.CAPACITY, FailureKind.SERVER),
         (RetryDecision.RETRY, RetryDecision.EXHAUSTED),
     ),
-    (FailureKind.TRANSPORT, RetryDecision.PARTIAL_OUTPUT),
+    (AttemptRole.FIRST, FailureKind.TRANSPORT, RetryDecision.PARTIAL_OUTPUT),
+    (AttemptRole.FIRST, FailureKind.TRANSPORT, RetryDecision.BUDGET_EXHAUSTED),
 )
 """What dashboards divide by; all others are too many to be preset."""
+
+_COMMON_FALLBACKS = (
+    *(
+        (AttemptRole.FIRST, kind, RetryDecision.FALLBACK)
+        for kind in (FailureKind.TRANSPORT, FailureKind.CAPACITY)
+    ),
+)
 
 _STREAM_PHASES = (Phase.FIRST_TOKEN, Phase.THINKING, Phase.IDLE)
 
@@ -68,6 +78,7 @@ class MetricRecorder:
         "_longest_gap",
         "_models",
         "_retries",
+        "_routed",
         "_stall_wait",
         "_stalls",
         "_streams",
@@ -81,6 +92,7 @@ class MetricRecorder:
         self._live = live
         self._labels: dict[tuple[str, str, str | None], Labels] = {}
         self._models: set[str] = set()
+        self._routed: set[int] = set()
         self.active = True
         self._duration = _histogram(meter, catalogue.DURATION)
         self._time_to_first_chunk = _histogram(meter, catalogue.TIME_TO_FIRST_CHUNK)
@@ -122,9 +134,7 @@ class MetricRecorder:
         return labels
 
     def _preset(self, labels: Labels, run: RunView) -> None:
-        for kind, decision in _COMMON_RETRIES:
-            failure = {Attr.RETRY_KIND: kind.value, Attr.RETRY_DIAGNOSIS: Diagnosis.RETRYABLE.value}
-            self._retries.add(0, {**labels, **failure, Attr.RETRY_DECISION: decision.value}, NO_SPAN)
+        self._preset_retries(labels, _COMMON_RETRIES)
         if not run.call.stream:
             return
         for outcome in Outcome:
@@ -135,10 +145,22 @@ class MetricRecorder:
             for wire in wires.get(phase, tuple(Wire)):
                 self._stalls.add(0, _stall_labels(labels, phase, wire, action), NO_SPAN)
 
+    def _preset_retries(
+        self, labels: Labels, common: Iterable[tuple[AttemptRole, FailureKind, RetryDecision]]
+    ) -> None:
+        for role, kind, decision in common:
+            self._retries.add(0, _retry_labels(labels, role, kind, Diagnosis.RETRYABLE, decision), NO_SPAN)
+
     def start(self, run: RunView) -> None:
         """Make sure the counters exist before the first event."""
-        if run.trace is not None:
-            self.labels(run)
+        if run.trace is None:
+            return
+        labels = self.labels(run)
+        if run.routed and id(labels) not in self._routed:
+            self._routed.add(id(labels))
+            self._preset_retries(labels, _COMMON_FALLBACKS)
+            for result in HedgeResult:
+                self._hedges.add(0, {**labels, Attr.HEDGE_RESULT: result.value}, NO_SPAN)
 
     def gaps(self, run: RunView, gaps: array[float]) -> None:
         """Record the waits between chunks; in one go, which costs half of one by one."""
@@ -171,8 +193,11 @@ class MetricRecorder:
                 Attr.RETRY_DIAGNOSIS: following.verdict.diagnosis.value,
             }
             timed.update(failure)
+            verdict = following.verdict
             self._retries.add(
-                1, {**labels, **failure, Attr.RETRY_DECISION: following.decision.value}, context
+                1,
+                _retry_labels(labels, attempt.role, verdict.kind, verdict.diagnosis, following.decision),
+                context,
             )
         self._attempt_duration.record(attempt.duration, timed, context)
 
@@ -257,6 +282,18 @@ class MetricRecorder:
 
     def _open(self) -> list[RunView]:
         return [run for run in self._live() if run.trace is not None and run.call.stream]
+
+
+def _retry_labels(
+    labels: Labels, role: AttemptRole, kind: FailureKind, diagnosis: Diagnosis, decision: RetryDecision
+) -> Labels:
+    return {
+        **labels,
+        Attr.ATTEMPT_ROLE: role.value,
+        Attr.RETRY_KIND: kind.value,
+        Attr.RETRY_DIAGNOSIS: diagnosis.value,
+        Attr.RETRY_DECISION: decision.value,
+    }
 
 
 def _stall_labels(labels: Labels, phase: Phase, wire: Wire, action: StallAction) -> Labels:

@@ -160,6 +160,11 @@ class RunView(Protocol):
         ...
 
     @property
+    def routed(self) -> bool:
+        """Whether a router makes this call."""
+        ...
+
+    @property
     def scope_name(self) -> str | None:
         """The name of the ``Run`` this is in."""
         ...
