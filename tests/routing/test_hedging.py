@@ -404,7 +404,7 @@ def test_one_client_may_serve_several_routes(scene: Scene, driver: Driver, captu
 def test_at_most_the_share_is_hedged_and_what_is_refused_is_counted(
     scene: Scene, driver: Driver, captured: Captured
 ) -> None:
-    scene.script([Wait(0.04), *GOOD], GOOD)
+    scene.script([Wait(0.1), *GOOD], GOOD)
 
     async def story(stage: Stage) -> None:
         async with scene.router(stage, hedge=HedgePolicy(delay=0.005, max_share=0.1)) as router:
