@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_calls_that_were_refused_together_come_back_one_after_another(
     first, again = received[:CALLS], sorted(received[CALLS:])
     assert len(again) == CALLS
     assert again[0] - max(first) >= 0.8
-    gaps = [later - earlier for earlier, later in zip(again, again[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(again)]
     # What the machine adds to one wait it takes from the next.
     assert again[-1] - again[0] >= SPACING * (CALLS - 1) - 0.1
     assert max(gaps) < SPACING + 0.5
