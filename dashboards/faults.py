@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dashboards import promql as q
@@ -9,6 +10,21 @@ from dashboards.board import ONE_MODEL, RATE
 from dashboards.grid import Grid
 from dashboards.panels import NONE, Query, lines
 from dashboards.waits import quantiles
+from stallwatch.core.words import HedgeResult, RetryDecision
+
+FOLLOWED = {
+    q.RETRY: "green",
+    q.FALLBACK: "blue",
+    RetryDecision.EXHAUSTED.value: "red",
+    RetryDecision.PARTIAL_OUTPUT.value: "orange",
+    q.KEPT_BACK: "purple",
+}
+RACES = {
+    q.WON_HEDGE: "green",
+    HedgeResult.LOST.value: "blue",
+    HedgeResult.FAILED.value: "red",
+    q.REFUSED_HEDGE: "orange",
+}
 
 
 def add_stalls(grid: Grid) -> None:
@@ -40,6 +56,7 @@ def add_stalls(grid: Grid) -> None:
             f"How long had been waited when a stream was given up? ({q.STALL_WAIT})",
             quantiles(q.STALL_WAIT),
             "s",
+            empty=NONE,
         ),
     )
 
@@ -52,56 +69,82 @@ def _stalls_by(label: str, what: str, question: str) -> Any:
 
 
 def add_retries(grid: Grid) -> None:
-    """Add the row on failed attempts: verdicts, what followed, and what it cost."""
+    """Add the row on failed attempts: verdicts, what followed, whether it helped, and what it cost."""
     grid.row("Retries and hedges")
-    verdict = (q.RETRY_KIND, q.RETRY_DIAGNOSIS)
-    attempts = q.rate(q.ATTEMPTS, RATE)
     grid.line(
         8,
-        lines(
-            "Failed attempts by verdict",
-            f"What goes wrong, and is it worth another try? ({q.RETRIES})",
-            [Query(f"60 * {q.rate(q.RETRIES, RATE, *verdict)}", q.legend(*verdict), exemplars=True)],
-            "cpm",
-            stacked=True,
-            empty=NONE,
+        _failed_by(
+            (q.RETRY_KIND, q.RETRY_DIAGNOSIS), "verdict", "What goes wrong, and is it worth another try?"
         ),
-        lines(
-            "Failed attempts by what followed",
-            "Was there another attempt, or why not? Where retries help, retry and fallback lead, and exhausted stays "
-            f"near nought. ({q.RETRIES})",
-            [
-                Query(
-                    f"60 * {q.rate(q.RETRIES, RATE, q.RETRY_DECISION)}",
-                    q.legend(q.RETRY_DECISION),
-                    exemplars=True,
-                )
-            ],
-            "cpm",
-            stacked=True,
-            empty=NONE,
+        _failed_by((q.RETRY_DECISION,), "what followed", "Was there another attempt, or why not?", FOLLOWED),
+        _failed_by(
+            (q.ATTEMPT_ROLE,),
+            "role",
+            "Is it first attempts that fail, or also those made because others had failed or were late?",
         ),
-        lines(
-            "Load by retries, and failures in spite of them",
-            "How much do retries add to the load, and how many attempts end a call for which all retries were made? "
-            f"({q.RETRIES}, {q.ATTEMPTS})",
-            [
-                Query(f"{q.decided(q.GOING_ON, RATE)} / ({attempts} > 0)", "tried again"),
-                Query(f"{q.decided(q.IN_VAIN, RATE)} / ({attempts} > 0)", "in vain"),
-            ],
-            "percentunit",
-        ),
-        lines(
-            "Hedges by result",
-            "Do second attempts win, and are they refused because their share of the calls is used up? "
-            f"({q.HEDGES})",
-            [
-                Query(
-                    f"60 * {q.rate(q.HEDGES, RATE, q.HEDGE_RESULT)}", q.legend(q.HEDGE_RESULT), exemplars=True
-                )
-            ],
-            "cpm",
-            stacked=True,
-            empty=NONE,
-        ),
+    )
+    grid.line(8, _mended(), _load(), _hedges())
+
+
+def _failed_by(
+    labels: tuple[str, ...], what: str, question: str, colours: Mapping[str, str] | None = None
+) -> Any:
+    expr = f"60 * {q.rate(q.RETRIES, RATE, *labels)}"
+    queries = [Query(expr, q.legend(*labels), exemplars=True)]
+    return lines(
+        f"Failed attempts by {what}",
+        f"{question} ({q.RETRIES})",
+        queries,
+        "cpm",
+        stacked=True,
+        colours=colours,
+        empty=NONE,
+    )
+
+
+def _mended() -> Any:
+    won = q.rate(q.HEDGES, RATE, **{q.HEDGE_RESULT: f'="{q.WON_HEDGE}"'})
+    started = q.rate(q.HEDGES, RATE, **{q.HEDGE_RESULT: f'!="{q.REFUSED_HEDGE}"'})
+    return lines(
+        "What retries, fallbacks and hedges mend",
+        "Which share of the retries and fallbacks did not fail as well, and which share of the hedges came first? A "
+        "fallback fails with another model than the one it stands in for: look at all models for that curve. "
+        f"({q.RETRIES}, {q.HEDGES})",
+        [
+            Query(q.helped(q.RETRY, q.FAILED_RETRY, RATE), "retries that helped"),
+            Query(q.helped(q.FALLBACK, q.FAILED_FALLBACK, RATE), "fallbacks that helped"),
+            Query(f"{won} / ({started} > 0)", "hedges that won"),
+        ],
+        "percentunit",
+        top=1,
+        empty=NONE,
+    )
+
+
+def _load() -> Any:
+    attempts = q.rate(q.ATTEMPTS, RATE)
+    return lines(
+        "Load that retries add",
+        "After how many of the attempts was there another, and after how many was one only kept back by the budget? "
+        f"({q.RETRIES}, {q.ATTEMPTS})",
+        [
+            Query(f"{q.decided(q.GOING_ON, RATE)} / ({attempts} > 0)", "tried again"),
+            Query(f"{q.decided(q.KEPT_BACK, RATE)} / ({attempts} > 0)", "kept back"),
+        ],
+        "percentunit",
+        stacked=True,
+    )
+
+
+def _hedges() -> Any:
+    expr = f"60 * {q.rate(q.HEDGES, RATE, q.HEDGE_RESULT)}"
+    return lines(
+        "Hedges by result",
+        "Do second attempts win, and are they refused because their share of the calls is used up? "
+        f"({q.HEDGES})",
+        [Query(expr, q.legend(q.HEDGE_RESULT), exemplars=True)],
+        "cpm",
+        stacked=True,
+        colours=RACES,
+        empty=NONE,
     )

@@ -38,7 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             target=options.target,
             stuck_after=options.stuck_after,
             first_token=options.first_token,
-            retries_per_call=options.max_retries,
             runbooks=options.runbooks.rstrip("/"),
             grafana=options.grafana.rstrip("/"),
         )
@@ -84,13 +83,6 @@ def _parser() -> argparse.ArgumentParser:
         default=usual.first_token,
         metavar="SECONDS",
         help=f"within which 95 %% of the answers should have begun (default {usual.first_token:g})",
-    )
-    parser.add_argument(
-        "--max-retries",
-        type=int,
-        default=usual.retries_per_call,
-        metavar="N",
-        help=f"the max_retries in force (default {usual.retries_per_call})",
     )
     parser.add_argument(
         "--runbooks", default=usual.runbooks, metavar="URL", help="where runbooks.md is published"

@@ -26,6 +26,17 @@ from dashboards.objective import Objective
 from dashboards.panels import NONE, NOT_RECORDED, Query, lines, number, rows, share, traces
 from dashboards.recordings import BUDGET_LEFT
 from stallwatch.catalogue import SILENT_AFTER, Attr
+from stallwatch.core.words import Outcome
+
+OUTCOMES = {
+    Outcome.COMPLETED.value: "green",
+    Outcome.STALLED.value: "red",
+    Outcome.FAILED.value: "orange",
+    Outcome.TRUNCATED.value: "yellow",
+    Outcome.ABANDONED.value: "purple",
+    Outcome.CANCELLED.value: "blue",
+    Outcome.CLOSED_EARLY.value: "super-light-blue",
+}
 
 
 def build(goal: Objective) -> models.Dashboard:
@@ -129,22 +140,22 @@ def _add_outcomes(grid: Grid) -> None:
         lines(
             "Streams by outcome",
             f"How do streams end? ({q.STREAMS})",
-            [Query(q.ended("", RATE, q.OUTCOME), q.legend(q.OUTCOME), exemplars=True)],
+            [Query(q.ended("", RATE, q.OUTCOME), q.legend(q.OUTCOME))],
             "cps",
             stacked=True,
+            colours=OUTCOMES,
         ),
         lines(
             "Share that stalled, failed or was cut, by model",
             f"Which model fails its callers? Cancelled, closed and abandoned streams are not failures. ({q.STREAMS})",
             [Query(q.share_of("stalled|failed|truncated", RATE, q.MODEL), q.legend(q.MODEL))],
             "percentunit",
-            top=1,
             link=ONE_MODEL,
         ),
         lines(
             "Calls that raised, by error",
             f"What do callers get to catch, streamed calls and others together? ({q.DURATION})",
-            [Query(errors, q.legend(q.ERROR_TYPE), exemplars=True)],
+            [Query(errors, q.legend(q.ERROR_TYPE))],
             "cps",
             stacked=True,
             empty=NONE,
@@ -176,11 +187,15 @@ def _add_models(grid: Grid) -> None:
             (Query(q.quantile(0.95, q.TIME_TO_FIRST_TOKEN, "$__range", *model), "First token (95 %)"), "s"),
             (Query(q.quantile(0.95, q.LONGEST_GAP, "$__range", *model), "Longest gap (95 %)"), "s"),
             (Query(f"60 * {q.decided(q.GOING_ON, '$__range', *model)}", "Tried again"), "cpm"),
+            (
+                Query(q.helped(q.RETRY, q.FAILED_RETRY, "$__range", *model), "Retries that helped"),
+                "percentunit",
+            ),
         ],
         sort="Stalled",
         links={"Model": MODEL_ROW, "Stalled": BUDGET_ROW},
     )
-    grid.line(10, panel)
+    grid.line(8, panel)
 
 
 def _add_traces(grid: Grid) -> None:

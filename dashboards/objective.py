@@ -12,7 +12,6 @@ Change numbers here, or by the generator's options, and not in PromQL. What coul
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from stallwatch import catalogue
 from stallwatch.core.deadlines import Limits
@@ -75,11 +74,10 @@ class Objective:
     """Seconds within which 95 % of the answers should have begun; a bucket boundary, or the quantile is a guess."""
     first_token_streams: int = 30
 
-    retries_per_call: int = cast("int", BUILT_IN.retry.max_retries)
-    """``max_retries`` in force; needed to tell how many retries a call that failed for good has used up."""
     vain_share: float = 0.5
-    """Share of the retries that went into calls which failed all the same."""
-    vain_calls: int = 5
+    """Share of the retries that failed themselves ..."""
+    vain_retries: int = 10
+    """... and at least so many of them within half an hour."""
     storm_share: float = 0.3
     """Retries per attempt, those that the budget kept back included."""
     storm_attempts: int = 50
@@ -98,8 +96,6 @@ class Objective:
             )
         if self.stuck_after <= 0:
             raise ValueError(f"stuck_after={self.stuck_after!r} is not allowed: give seconds above 0")
-        if self.retries_per_call < 1:
-            raise ValueError(f"retries_per_call={self.retries_per_call!r} is not allowed: give at least 1")
         boundaries = catalogue.TIME_TO_FIRST_TOKEN.buckets or ()
         if self.first_token not in boundaries:
             allowed = ", ".join(f"{edge:g}" for edge in boundaries)

@@ -108,9 +108,13 @@ def lines(
     signed: bool = False,
     marks: Sequence[float] = (),
     link: Link | None = None,
+    colours: Mapping[str, str] | None = None,
     empty: str = NOTHING,
 ) -> Any:
-    """Return curves over time with a legend that shows their last and highest values; ``marks`` are drawn across."""
+    """Return curves over time with a legend that shows their last and highest values; ``marks`` are drawn across.
+
+    ``colours`` go by the series' names, for values of which everybody knows whether they are good news.
+    """
     panel = (
         _common(timeseries.Panel(), title, description, unit)
         .no_value(empty)
@@ -119,7 +123,8 @@ def lines(
             common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING)
         )
         .fill_opacity(30 if stacked else 8)
-        .show_points(looks.VisibilityMode.NEVER)
+        # A ratio of rare events has single points between gaps, and without this they are not drawn.
+        .show_points(looks.VisibilityMode.AUTO)
     )
     if not signed:
         panel = panel.min(0)
@@ -133,6 +138,9 @@ def lines(
         panel = panel.thresholds(_steps(*steps)).thresholds_style(style)
     if link is not None:
         panel = panel.override_by_regexp(".*", [link.override()])
+    for name, colour in (colours or {}).items():
+        fixed = {"mode": "fixed", "fixedColor": colour}
+        panel = panel.override_by_name(name, [models.DynamicConfigValue(id_val="color", value=fixed)])
     for letter, query in zip(ascii_uppercase, queries, strict=False):
         panel = panel.with_target(_range_query(query, letter))
     return panel
@@ -225,6 +233,9 @@ def _legend() -> Any:
         .display_mode(looks.LegendDisplayMode.TABLE)
         .placement(looks.LegendPlacement.BOTTOM)
         .calcs(["lastNotNull", "max"])
+        # Counters are preset, so many series are nought; those that matter come first.
+        .sort_by("Max")
+        .sort_desc(True)
     )
 
 

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _answers(prometheus: str, board: Mapping[str, Any], moment: Moment) -> Iterator[Answer]:
-    fill = _filler(board, moment)
+    fill = filler(board, moment)
     title = board["title"]
     until = {} if moment.until is None else {"time": moment.until}
     for variable in board["templating"]["list"]:
@@ -128,14 +128,14 @@ def _answers(prometheus: str, board: Mapping[str, Any], moment: Moment) -> Itera
             )
     for annotation in board["annotations"]["list"]:
         expr = fill(annotation["expr"])
-        yield _answer(prometheus, *_over(expr, moment), title, "annotation", annotation["name"], expr)
+        yield _answer(prometheus, *over(expr, moment), title, "annotation", annotation["name"], expr)
     for panel in panels(board):
         for target in panel["targets"]:
             if "expr" not in target:
                 continue
             expr = fill(target["expr"])
-            asked = (
-                ("/api/v1/query", {"query": expr, **until}) if target.get("instant") else _over(expr, moment)
+            asked: tuple[str, dict[str, Any]] = (
+                ("/api/v1/query", {"query": expr, **until}) if target.get("instant") else over(expr, moment)
             )
             where = f"{panel['title']} {target['refId']}"
             yield _answer(prometheus, *asked, title, "panel", where, expr, single=panel["type"] == "stat")
@@ -147,7 +147,8 @@ def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in [panel, *(panel.get("panels") or [])] if one["type"] != "row")
 
 
-def _filler(board: Mapping[str, Any], moment: Moment) -> Any:
+def filler(board: Mapping[str, Any], moment: Moment) -> Callable[[str], str]:
+    """Return what puts the variables' values into a dashboard's queries."""
     values = {"__rate_interval": moment.window, "__range": f"{moment.span}s", "__interval": f"{moment.step}s"}
     for variable in board["templating"]["list"]:
         if variable["type"] == "query":
@@ -160,7 +161,8 @@ def _filler(board: Mapping[str, Any], moment: Moment) -> Any:
     return fill
 
 
-def _over(expr: str, moment: Moment) -> tuple[str, dict[str, Any]]:
+def over(expr: str, moment: Moment) -> tuple[str, dict[str, Any]]:
+    """Return how a query is asked over the whole time: the API's path and its parameters."""
     return "/api/v1/query_range", {"query": expr, "step": moment.step, **_range(moment)}
 
 
@@ -181,7 +183,7 @@ def _answer(
     single: bool = False,
 ) -> Answer:
     told = Answer(board=board, kind=kind, where=where, expr=expr, single=single)
-    data, fault = _get(f"{prometheus}{path}?{urllib.parse.urlencode(parameters)}")
+    data, fault = fetch(f"{prometheus}{path}?{urllib.parse.urlencode(parameters)}")
     if fault is not None:
         return replace(told, fault=fault)
     if isinstance(data, list):
@@ -197,7 +199,8 @@ def _answer(
     )
 
 
-def _get(url: str) -> tuple[Any, str | None]:
+def fetch(url: str) -> tuple[Any, str | None]:
+    """Return the data that an API call got, and what was wrong with it if anything was."""
     try:
         with urllib.request.urlopen(url, timeout=30) as response:
             told = json.load(response)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stallwatch import catalogue
 from stallwatch.catalogue import Attr, Instrument, MetricSpec
-from stallwatch.core.words import HedgeResult, RetryDecision
+from stallwatch.core.words import AttemptRole, HedgeResult, RetryDecision
 
 
 def label(attribute: str) -> str:
@@ -33,6 +33,7 @@ ERROR_TYPE = label(Attr.ERROR_TYPE)
 STALL_ACTION = label(Attr.STALL_ACTION)
 STALL_PHASE = label(Attr.STALL_PHASE)
 STALL_WIRE = label(Attr.STALL_WIRE)
+ATTEMPT_ROLE = label(Attr.ATTEMPT_ROLE)
 RETRY_KIND = label(Attr.RETRY_KIND)
 RETRY_DIAGNOSIS = label(Attr.RETRY_DIAGNOSIS)
 RETRY_DECISION = label(Attr.RETRY_DECISION)
@@ -58,10 +59,16 @@ ATTEMPTS = f"{ATTEMPT_DURATION}_count"
 
 GOING_ON = f"{RetryDecision.RETRY}|{RetryDecision.FALLBACK}"
 """Decisions after which there was another attempt."""
-WANTED = f"{GOING_ON}|{RetryDecision.BUDGET_EXHAUSTED}"
+WANTED = f"{GOING_ON}|{RetryDecision.BUDGET_EXHAUSTED.value}"
 """The same, and those that were only kept back."""
-IN_VAIN = RetryDecision.EXHAUSTED.value
+KEPT_BACK = RetryDecision.BUDGET_EXHAUSTED.value
+RETRY = RetryDecision.RETRY.value
+FALLBACK = RetryDecision.FALLBACK.value
+FAILED_RETRY = AttemptRole.RETRY.value
+FAILED_FALLBACK = AttemptRole.FALLBACK.value
+"""The roles of the attempts that those two decisions lead to; in the counter of failed attempts they are failures."""
 REFUSED_HEDGE = HedgeResult.REFUSED.value
+WON_HEDGE = HedgeResult.WON.value
 
 
 def chosen(**matchers: str) -> str:
@@ -88,6 +95,17 @@ def share_of(outcomes: str, window: str, *by: str) -> str:
 def decided(decisions: str, window: str, *by: str) -> str:
     """Return after how many failed attempts a second it was decided so."""
     return rate(RETRIES, window, *by, **{RETRY_DECISION: f'=~"{decisions}"'})
+
+
+def helped(decision: str, role: str, window: str, *by: str) -> str:
+    """Return which share of the attempts that followed a ``decision`` within ``window`` did not fail themselves.
+
+    Those attempts are known by their ``role``. Where none was made there is no share. One decided on just before the
+    window may fail within it; that shows as less than nothing, and is cut off.
+    """
+    made = decided(decision, window, *by)
+    failed = rate(RETRIES, window, *by, **{ATTEMPT_ROLE: f'="{role}"'})
+    return f"clamp_min(1 - ({failed} or 0 * {made}) / ({made} > 0), 0)"
 
 
 def quantile(share: float, histogram: str, window: str, *by: str) -> str:

@@ -53,19 +53,19 @@ class Count:
         return self.within(self.window)
 
 
-def _retries(what: str, decisions: str, window: str) -> Count:
-    return Count(what=what, counter=f'{q.RETRIES}{{{q.RETRY_DECISION}=~"{decisions}"}}', window=window)
+def _retries(what: str, label: str, values: str, window: str) -> Count:
+    return Count(what=what, counter=f'{q.RETRIES}{{{label}=~"{values}"}}', window=window)
 
 
-MADE = _retries("retries_made", q.GOING_ON, "30m")
-IN_VAIN = _retries("retries_in_vain", q.IN_VAIN, "30m")
-WANTED = _retries("retries_wanted", q.WANTED, "10m")
+MADE = _retries("retries_made", q.RETRY_DECISION, q.RETRY, "30m")
+FAILED = _retries("retries_failed", q.ATTEMPT_ROLE, q.FAILED_RETRY, "30m")
+WANTED = _retries("retries_wanted", q.RETRY_DECISION, q.WANTED, "10m")
 ATTEMPTS = Count(what="attempts", counter=q.ATTEMPTS, window="10m")
 HEDGES = Count(what="hedges", counter=q.HEDGES, window="1h")
 HEDGES_REFUSED = Count(
     what="hedges_refused", counter=f'{q.HEDGES}{{{q.HEDGE_RESULT}="{q.REFUSED_HEDGE}"}}', window="1h"
 )
-COUNTS = (MADE, IN_VAIN, WANTED, ATTEMPTS, HEDGES, HEDGES_REFUSED)
+COUNTS = (MADE, FAILED, WANTED, ATTEMPTS, HEDGES, HEDGES_REFUSED)
 
 
 def streams(window: str) -> str:

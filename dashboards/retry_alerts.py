@@ -1,15 +1,15 @@
 """Alerts on what retries and hedges do: whether they help, and whether they have become the load.
 
-Which attempt was a retry is not told by the counters, so what was used up in vain is worked out: a call that ends as
-``exhausted`` has used up all the retries it may make. Calls that gave up for another reason after a retry are not in
-it, so the share is a lower bound.
+The counter of failed attempts tells why each was made, so a retry in vain is one whose role is ``retry``, whatever was
+decided after it, and a retry made is an attempt after which it was decided so. Fallbacks are not looked at here: what
+they are made of lies with two models, and an alert speaks of one.
 """
 
 from __future__ import annotations
 
 from dashboards.alerting import COUNT, SHARE, WHO, Alert
 from dashboards.objective import Objective, about
-from dashboards.recordings import ATTEMPTS, HEDGES, HEDGES_REFUSED, IN_VAIN, MADE, WANTED
+from dashboards.recordings import ATTEMPTS, FAILED, HEDGES, HEDGES_REFUSED, MADE, WANTED
 
 
 def alerts(goal: Objective) -> list[Alert]:
@@ -18,17 +18,17 @@ def alerts(goal: Objective) -> list[Alert]:
 
 
 def _not_helping(goal: Objective) -> Alert:
-    failed, made = IN_VAIN.recorded, MADE.recorded
+    failed, made = FAILED.recorded, MADE.recorded
     return Alert(
         name="LLMStreamRetriesNotHelping",
         severity="ticket",
         wait="5m",
         expr=(
-            f"clamp_max({goal.retries_per_call} * {failed} / ({made} > 0), 1) > {goal.vain_share:g}\n"
-            f"and {failed} > {about(goal.vain_calls)}"
+            f"clamp_max({failed} / ({made} > 0), 1) > {goal.vain_share:g}\n"
+            f"and {failed} > {about(goal.vain_retries)}"
         ),
         summary=f"Retries of calls to {WHO} hardly help.",
-        description=f"About {SHARE} of the retries of the last half hour went into calls that failed all the same.",
+        description=f"Of the retries of the last half hour {SHARE} failed as well.",
     )
 
 

@@ -107,17 +107,23 @@ def test_stalls_are_counted_by_phase_wire_and_action(ran: Ran, case: Case) -> No
 
 @pytest.mark.parametrize("case", ASKED, ids=names)
 def test_failed_attempts_are_counted_by_what_was_decided(ran: Ran, case: Case) -> None:
+    verdict = ("stallwatch_retry_kind", "stallwatch_retry_diagnosis", "stallwatch_retry_decision")
+    expr = f'sum by ({", ".join(verdict)}) (stallwatch_retries_total{{{MODEL}="{case.name}"}}) > 0'
     found = {
-        (
-            series["stallwatch_retry_kind"],
-            series["stallwatch_retry_diagnosis"],
-            series["stallwatch_retry_decision"],
-        ): value
-        for series, value in ran.stack.prometheus.query(
-            f'stallwatch_retries_total{{{MODEL}="{case.name}"}} > 0'
-        )
+        tuple(series[name] for name in verdict): value for series, value in ran.stack.prometheus.query(expr)
     }
     assert found == {verdict: number * case.count for verdict, number in case.retries.items()}
+
+
+def test_failed_attempts_are_counted_by_what_they_were_made_for(ran: Ran) -> None:
+    role = "stallwatch_attempt_role"
+    for model, expected in {
+        "silent": {"first": 2, "retry": 4},
+        "recovers": {"first": 2},
+        "down": {"first": 2},
+    }.items():
+        expr = f'sum by ({role}) (stallwatch_retries_total{{{MODEL}="{model}"}}) > 0'
+        assert ran.stack.prometheus.by(role, expr) == expected
 
 
 def test_hedges_are_counted_by_how_they_went(ran: Ran) -> None:

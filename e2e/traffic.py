@@ -151,6 +151,7 @@ CASES = (
     # Attempts that help.
     Case(
         name="recovers",
+        every=4.0,
         script=("silent", "healthy"),
         stalls={DEAD: 1},
         retries={(*STALL, "retry"): 1},
@@ -158,18 +159,21 @@ CASES = (
     ),
     Case(
         name="flaky",
+        every=4.0,
         script=("error-status:code=503", "healthy"),
         retries={("capacity", "retryable", "retry"): 1},
         kept=True,
     ),
     Case(
         name="limited",
+        every=4.0,
         script=("error-status:code=429,retry_after_ms=200", "healthy"),
         retries={("rate_limit", "retryable", "retry"): 1},
         kept=True,
     ),
     Case(
         name="down",
+        every=4.0,
         kind="routed",
         script=("error-status:code=503",),
         options={"backup": "down-backup"},
@@ -180,6 +184,7 @@ CASES = (
     Case(name="down-backup", kind=BACKUP, script=("healthy",)),
     Case(
         name="late",
+        every=4.0,
         kind="routed",
         script=("healthy:first=0.9",),
         options={"backup": "late-backup", "hedge": 0.3},
@@ -189,6 +194,7 @@ CASES = (
     Case(name="late-backup", kind=BACKUP, script=("healthy",), hedge="won"),
     Case(
         name="hesitant",
+        every=4.0,
         kind="routed",
         script=("healthy:first=0.6",),
         options={"backup": "hesitant-backup", "hedge": 0.3},

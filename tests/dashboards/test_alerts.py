@@ -97,14 +97,14 @@ TELLINGS = [
         "LLMStreamRetriesNotHelping",
         "29m",
         "Retries of calls to m (openai, job app) hardly help.",
-        "About 100% of the retries of the last half hour went into calls that failed all the same.",
+        "Of the retries of the last half hour 100% failed as well.",
         **MODEL,
     ),
     telling(
         "LLMStreamHedgeBudgetSpent",
-        "60m",
+        "80m",
         "Most hedges of calls to m (openai, job app) are refused: their share of the calls is used up.",
-        "About 58 second attempts were due within the hour and not started.",
+        "About 60 second attempts were due within the hour and not started.",
         **MODEL,
     ),
     telling(

@@ -5,6 +5,7 @@ The end-to-end tests have the collector itself check and run them.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,19 @@ def test_content_is_stripped_before_anything_is_kept_or_sent(config: dict[str, A
     for pipeline in config["service"]["pipelines"].values():
         assert pipeline["processors"][1:3] == ["transform/strip", "redaction"]
     assert config["processors"]["transform/strip"]["error_mode"] == "propagate"
+
+
+def test_nothing_of_our_own_is_stripped() -> None:
+    statements = SINGLE["processors"]["transform/strip"]["trace_statements"]
+    found = [
+        re.fullmatch(r'delete_matching_keys\(\w+\.attributes, "(.*)"\)', statement)
+        for statement in statements
+    ]
+    patterns = [re.compile(match[1].replace("\\\\", "\\")) for match in found if match is not None]
+    assert len(patterns) == 5
+    for pattern in patterns:
+        assert [name for name in ATTRIBUTES if pattern.search(name)] == []
+    assert any(pattern.search("gen_ai.input.messages") for pattern in patterns)
 
 
 @pytest.mark.parametrize("config", [AGENT, GATEWAY], ids=["agent", "gateway"])

@@ -38,12 +38,13 @@ def first_tokens(buckets: dict[str, str], model: str = "m") -> dict[str, str]:
     return found
 
 
-def failed(decision: str, values: str, model: str = "m", kind: str = "server") -> dict[str, str]:
+def failed(decision: str, values: str, model: str = "m", role: str = "first") -> dict[str, str]:
     return _series(
         "stallwatch_retries_total",
         values,
         model,
-        stallwatch_retry_kind=kind,
+        stallwatch_attempt_role=role,
+        stallwatch_retry_kind="server",
         stallwatch_retry_diagnosis="retryable",
         stallwatch_retry_decision=decision,
     )
@@ -74,7 +75,8 @@ HEALTHY = (
     | oldest("4x200")
     | first_tokens({"5": "0+10x200", "10": "0+10x200", "+Inf": "0+10x200"})
     | failed("retry", "0+1x200")
-    | failed("exhausted", "0x200")
+    | failed("retry", "0x200", role="retry")
+    | failed("exhausted", "0x200", role="retry")
     | attempts("0+11x200")
     | hedges("won", "0+1x200")
     | target("1x200")
@@ -88,6 +90,10 @@ HEALTHY = (
 )
 
 FAST, SLOW, LOW = (f"LLMStreamIdleTimeout{name}:" for name in ("BurnFast", "BurnSlow", "LowTraffic"))
+VAIN = (
+    'round(sum(model:stallwatch_retries_failed:increase30m{gen_ai_request_model="m"})'
+    ' / (sum(model:stallwatch_retries_made:increase30m{gen_ai_request_model="m"}) > 0), 0.01)'
+)
 RATIO = 'sum(model:stallwatch_stalled_streams:ratio1h{gen_ai_request_model="m"})'
 
 OBJECTIVE = [
@@ -206,14 +212,51 @@ PRESENT = [
 RETRIES = [
     Scenario(
         name="retries that all fail are a ticket, one call in vain is not",
-        series=failed("retry", "0+2x60")
-        | failed("exhausted", "0+1x60")
-        | failed("retry", "0x9 2x60", "rare")
-        | failed("exhausted", "0x9 1x60", "rare")
-        | failed("retry", "0+2x60", "mended")
-        | failed("fallback", "0+1x60", "mended")
-        | failed("exhausted", "0x5 1x5 2x5 3x5 4x5 5x5 6x5 7x5 8x5 9x5", "mended"),
+        # Of each call that fails for good the first attempt and the first retry are tried again.
+        series=failed("retry", "0+1x60")
+        | failed("retry", "0+1x60", role="retry")
+        | failed("exhausted", "0+1x60", role="retry")
+        | failed("retry", "0x9 1x60", "rare")
+        | failed("retry", "0x9 1x60", "rare", role="retry")
+        | failed("exhausted", "0x9 1x60", "rare", role="retry"),
         firing={"7m": [], "29m": ["LLMStreamRetriesNotHelping:m"]},
+    ),
+    Scenario(
+        name="retries that fail by not being worth a further one are in vain as well",
+        series=failed("retry", "0+1x60")
+        | failed("fail_fast", "0+1x30 30x30", role="retry")
+        | failed("partial_output", "0x30 0+1x30", role="retry"),
+        firing={"29m": ["LLMStreamRetriesNotHelping:m"], "59m": ["LLMStreamRetriesNotHelping:m"]},
+        values={("29m", VAIN): 1},
+    ),
+    Scenario(
+        name="two retries out of five in vain are not worth a ticket, three are",
+        series=failed("retry", "0+4x60", "mended")
+        | failed("retry", "0+1x60", "mended", role="retry")
+        | failed("exhausted", "0+1x60", "mended", role="retry")
+        | failed("retry", "0+4x60", "hardly")
+        | failed("retry", "0+1x60", "hardly", role="retry")
+        | failed("exhausted", "0+2x60", "hardly", role="retry"),
+        firing={"50m": ["LLMStreamRetriesNotHelping:hardly"]},
+        values={("50m", VAIN.replace('"m"', '"mended"')): 0.4, ("50m", VAIN.replace('"m"', '"hardly"')): 0.6},
+    ),
+    Scenario(
+        name="first attempts, fallbacks and hedges that fail are no retries in vain",
+        series=failed("retry", "0+2x60")
+        | failed("retry", "0x60", role="retry")
+        | failed("fallback", "0+3x60")
+        | failed("exhausted", "0+3x60", role="fallback")
+        | failed("exhausted", "0+3x60", role="hedge")
+        | failed("fail_fast", "0+3x60")
+        # Retries were decided on, and none of them has failed: there is no series that says so.
+        | failed("retry", "0+2x60", "unheard-of")
+        | failed("exhausted", "0+2x60", "without-retries", role="fallback"),
+        firing={"50m": []},
+        values={
+            ("50m", VAIN): 0,
+            ("50m", VAIN.replace('"m"', '"unheard-of"')): None,
+            ("50m", VAIN.replace('"m"', '"without-retries"')): None,
+        },
     ),
     Scenario(
         name="retries as a large part of the load are a ticket, also those that the budget keeps back",
@@ -236,7 +279,7 @@ RETRIES = [
         | hedges("refused", "0+1x90", "mostly-started")
         | hedges("lost", "0+9x90", "mostly-started")
         | hedges("refused", "0x9 5x90", "rare"),
-        firing={"15m": [], "60m": ["LLMStreamHedgeBudgetSpent:m"]},
+        firing={"15m": [], "80m": ["LLMStreamHedgeBudgetSpent:m"]},
     ),
 ]
 

@@ -32,6 +32,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     Attr.STALL_WIRE: ("dead_wire", "heartbeat_only"),
     Attr.STALL_ACTION: ("abort",),
     Attr.PHASE: ("first_token", "thinking", "idle"),
+    Attr.ATTEMPT_ROLE: ("first", "retry", "fallback"),
     Attr.RETRY_KIND: ("transport", "rate_limit"),
     Attr.RETRY_DIAGNOSIS: ("retryable",),
     Attr.RETRY_DECISION: ("retry", "fallback", "exhausted", "budget_exhausted"),
@@ -85,7 +86,8 @@ def _instrument(spec: MetricSpec, labels: dict[str, str]) -> Iterator[_Series]:
     name = q.series(spec)
     if spec.kind is not Instrument.HISTOGRAM:
         gauge = spec.kind is not Instrument.COUNTER
-        rate = 5 if gauge else 0.002 if "stalled" in labels.values() else 0.1
+        rare = "stalled" in labels.values() or labels.get(q.ATTEMPT_ROLE) in (q.FAILED_RETRY, q.FAILED_FALLBACK)
+        rate = 5 if gauge else 0.002 if rare else 0.1
         yield _Series(_text(name, labels), rate, gauge=gauge, long=not gauge and spec is catalogue.STREAMS)
         return
     edges = [*(spec.buckets or ()), float("inf")]
