@@ -108,7 +108,9 @@ def size(data: MetricsData) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the series of each kind of traffic, by instrument."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cardinality", description=__doc__)
-    parser.add_argument("--models", type=int, metavar="N", help="count for N models with healthy calls instead")
+    parser.add_argument(
+        "--models", type=int, metavar="N", help="count for N models with healthy calls instead"
+    )
     options = parser.parse_args(argv)
     if options.models is not None:
         data = many_models(options.models)

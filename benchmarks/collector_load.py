@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import os
 import random
 import sys
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from benchmarks import spent
 from benchmarks.span_sizes import measured
 
 BATCH = 512
@@ -34,7 +33,7 @@ SETTLED = 8.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Send the spans and print what they cost."""
     options = _parser().parse_args(argv)
-    before, spent = _memory(options.pid), _cpu(options.pid)
+    held, used = spent.memory(options.pid), spent.cpu(options.pid)
     began = time.monotonic()
     sent = size = 0
     address = urllib.parse.urlsplit(options.url)
@@ -49,11 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sent, size = sent + BATCH, size + len(body)
     seconds = time.monotonic() - began
     time.sleep(SETTLED)
-    memory, cpu = _memory(options.pid) - before, _cpu(options.pid) - spent
+    memory, cpu = spent.memory(options.pid) - held, spent.cpu(options.pid) - used
     print(f"{sent} spans of {size / sent:.0f} bytes in {seconds:.1f} s")
     print(f"CPU: {cpu:.1f} s, {1e6 * cpu / sent:.0f} us a span, {sent / cpu:.0f} spans a second and core")
     traces = sent // options.spans
-    print(f"memory: {memory / 2**20:.0f} MiB more, {memory / traces:.0f} bytes a trace of {options.spans} spans")
+    print(
+        f"memory: {memory / 2**20:.0f} MiB more, {memory / traces:.0f} bytes a trace of {options.spans} spans"
+    )
     return 0
 
 
@@ -64,6 +65,7 @@ def _requests(traces: int, spans: int, roots: bool) -> Iterator[bytes]:
     for _ in range(BATCH - 1):
         batch.add().CopyFrom(batch[0])
     dice = random.Random(1)
+    trace = root = b""
     for _ in range(-(-traces * spans // BATCH)):
         now = time.time_ns()
         for number, span in enumerate(batch):
@@ -74,18 +76,6 @@ def _requests(traces: int, spans: int, roots: bool) -> Iterator[bytes]:
             span.parent_span_id = b"" if first else root
             span.start_time_unix_nano, span.end_time_unix_nano = now - 2_000_000_000, now
         yield request.SerializeToString()
-
-
-def _memory(pid: int) -> int:
-    """Return how many bytes of memory the process has."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cpu(pid: int) -> float:
-    """Return how many seconds of CPU the process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -79,7 +79,9 @@ def main(_: Sequence[str] | None = None) -> int:
     """Print the weights."""
     spans = measured()
     for case, span in spans.items():
-        print(f"{case:45} {weight(span):6} bytes, {len(span.attributes or ()):3} attributes, {len(span.events)} events")
+        print(
+            f"{case:45} {weight(span):6} bytes, {len(span.attributes or ()):3} attributes, {len(span.events)} events"
+        )
     print(f"{'resource and scope, once a batch':45} {envelope(spans['healthy']):6} bytes")
     return 0
 

@@ -59,13 +59,13 @@ def _add_standing(grid: Grid, goal: Objective) -> None:
         number(
             "Stalled in the last hour",
             f"How many streams stalled within the hour? ({stalled('1h')})",
-            Query(f"sum({stalled('1h')}{q.chosen()}) or vector(0)", "stalled"),
+            Query(f"round(sum({stalled('1h')}{q.chosen()}) or vector(0))", "stalled"),
             "short",
         ),
         number(
             "Ended in the last hour",
             f"Out of how many? ({streams('1h')})",
-            Query(f"sum({streams('1h')}{q.chosen()}) or vector(0)", "ended"),
+            Query(f"round(sum({streams('1h')}{q.chosen()}) or vector(0))", "ended"),
             "short",
         ),
         number(
@@ -198,7 +198,7 @@ def _add_models(grid: Grid, goal: Objective) -> None:
         (Query(f"min by ({', '.join(model)}) ({BUDGET_LEFT}{q.chosen()})", "Budget left"), "percentunit"),
     ]
     grid.line(
-        10,
+        8,
         rows(
             "Models against the objective",
             "Which model eats up its allowance, and is it getting better? Where several jobs use a model, the worst "

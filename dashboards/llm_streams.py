@@ -194,6 +194,7 @@ def _add_models(grid: Grid) -> None:
         ],
         sort="Stalled",
         links={"Model": MODEL_ROW, "Stalled": BUDGET_ROW},
+        missing={"Retries that helped": "No retries"},
     )
     grid.line(8, panel)
 

@@ -113,12 +113,13 @@ def lines(
 ) -> Any:
     """Return curves over time with a legend that shows their last and highest values; ``marks`` are drawn across.
 
+    The highest comes first, or the lowest now of what is ``signed``.
     ``colours`` go by the series' names, for values of which everybody knows whether they are good news.
     """
     panel = (
         _common(timeseries.Panel(), title, description, unit)
         .no_value(empty)
-        .legend(_legend())
+        .legend(_legend(lowest_first=signed))
         .tooltip(
             common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING)
         )
@@ -178,12 +179,13 @@ def rows(
     *,
     sort: str,
     links: Mapping[str, Link] | None = None,
+    missing: Mapping[str, str] | None = None,
     empty: str = NOTHING,
 ) -> Any:
     """Return a table with one line per combination of ``labels`` (name to heading) and a column per query.
 
     Each query comes with the unit of its column; the line with the highest value of the column ``sort`` comes first.
-    ``links`` go by heading.
+    ``links`` go by heading; so does ``missing``, what a cell without a value says if not what an empty table does.
     """
     panel = (
         _common(table.Panel(), title, description, "short")
@@ -201,6 +203,8 @@ def rows(
         ).override_by_name(query.legend, [models.DynamicConfigValue(id_val="unit", value=unit)])
     for heading, link in (links or {}).items():
         panel = panel.override_by_name(heading, [link.override()])
+    for heading, said in (missing or {}).items():
+        panel = panel.override_by_name(heading, [models.DynamicConfigValue(id_val="noValue", value=said)])
     order = {name: place for place, name in enumerate(names)}
     return panel.with_transformation(
         models.DataTransformerConfig(id_val="merge", options={})
@@ -226,17 +230,16 @@ def traces(title: str, description: str, traceql: str) -> Any:
     return panel.datasource(TRACES).with_target(query.datasource(TRACES))
 
 
-def _legend() -> Any:
-    return (
+def _legend(*, lowest_first: bool) -> Any:
+    legend = (
         common.VizLegendOptions()
         .show_legend(True)
         .display_mode(looks.LegendDisplayMode.TABLE)
         .placement(looks.LegendPlacement.BOTTOM)
         .calcs(["lastNotNull", "max"])
-        # Counters are preset, so many series are nought; those that matter come first.
-        .sort_by("Max")
-        .sort_desc(True)
     )
+    # Many series are nought, because counters are preset; those that matter come first.
+    return legend.sort_by("Last *" if lowest_first else "Max").sort_desc(not lowest_first)
 
 
 def _steps(*steps: tuple[str, float | None]) -> Any:

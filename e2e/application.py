@@ -11,11 +11,9 @@ from pathlib import Path
 from e2e.needs import launcher
 from e2e.processes import Process, Processes, clean_environ
 from e2e.traffic import KEY, SETTINGS
+from e2e.waiting import until
 
-__all__ = ["JOB", "Answered", "Application"]
-
-JOB = "e2e/e2e-program"
-"""What Prometheus calls the program."""
+__all__ = ["Answered", "Application", "scraped_at"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +53,10 @@ class Application:
         }
         self.process: Process | None = None
 
-    def start(self, plan: Path, environ: Mapping[str, str] | None = None) -> Process:
-        """Start it."""
-        command = [launcher(), sys.executable, str(Path(__file__).with_name("program.py")), str(plan)]
+    def start(self, plan: Path, environ: Mapping[str, str] | None = None, *, stay: bool = False) -> Process:
+        """Start it; with ``stay`` it goes on living when it has answered everything."""
+        program = str(Path(__file__).with_name("program.py"))
+        command = [launcher(), sys.executable, program, str(plan), *(["stay"] if stay else [])]
         self.process = self._processes.start(self._name, command, self.env | dict(environ or {}))
         return self.process
 
@@ -67,8 +66,32 @@ class Application:
         assert process.wait(seconds) == 0, process.told()
         return self.answered()
 
+    def serve(
+        self, plan: Path, *, seconds: float, environ: Mapping[str, str] | None = None
+    ) -> list[Answered]:
+        """Have it answer everything and stay, and return what it answered."""
+        process = self.start(plan, environ, stay=True)
+        wanted = len(json.loads(plan.read_text(encoding="utf-8")))
+        until(
+            lambda: not process.running or len(self.answered()) >= wanted,
+            f"{wanted} calls are answered",
+            seconds=seconds,
+            telling=process.told,
+        )
+        assert process.running, process.told()
+        return self.answered()
+
     def answered(self) -> list[Answered]:
         """Return what it has answered so far."""
         assert self.process is not None
         lines = [line for line in self.process.text().splitlines() if line.startswith('{"trace"')]
         return [Answered(**json.loads(line)) for line in lines]
+
+
+def scraped_at(port: int) -> dict[str, str]:
+    """Return what makes the program offer its metrics to Prometheus itself, and send them nowhere."""
+    return {
+        "OTEL_METRICS_EXPORTER": "prometheus",
+        "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
+        "OTEL_EXPORTER_PROMETHEUS_PORT": str(port),
+    }

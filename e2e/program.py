@@ -1,14 +1,16 @@
 """A program as users write them: it answers requests, each in a span of its own, with calls to a model.
 
-The tests run it as ``opentelemetry-instrument python program.py PLAN.json``. The plan lists what to ask and how; the
-service comes from OPENAI_BASE_URL and OPENAI_API_KEY. One JSON line on stdout tells of each request: its trace, how it
-ended and how long it took.
+The tests run it as ``opentelemetry-instrument python program.py PLAN.json [stay]``. The plan lists what to ask and how;
+the service comes from OPENAI_BASE_URL and OPENAI_API_KEY. One JSON line on stdout tells of each request: its trace, how
+it ended and how long it took. With ``stay`` it then waits, as a service does, until it is told to end: a process that
+Prometheus scrapes itself can be asked nothing afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 import threading
 import time
@@ -38,6 +40,9 @@ def main() -> None:
         _ = client.chat.completions, client.responses, client.embeddings
         for done in [pool.submit(answer, client, call) for call in calls]:
             done.result()
+    if sys.argv[2:] == ["stay"]:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+        signal.pause()
 
 
 def answer(client: openai.OpenAI, call: Call) -> None:

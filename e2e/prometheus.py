@@ -16,7 +16,7 @@ from e2e.needs import ROOT, debian
 from e2e.processes import Process, Processes, free_ports
 from e2e.waiting import until
 
-__all__ = ["INTERVAL", "Prometheus"]
+__all__ = ["INTERVAL", "RULES", "Prometheus"]
 
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
 RULES = ROOT / "dashboards"
@@ -37,7 +37,7 @@ class Prometheus:
         processes: Processes,
         folder: Path,
         *,
-        applications: Sequence[str],
+        applications: Sequence[str] = (),
         collectors: Sequence[str] = (),
         alertmanagers: Sequence[str] = (),
         rules: Path = RULES,
@@ -103,9 +103,9 @@ class Prometheus:
             telling=lambda: self.query("up"),
         )
 
-    def query(self, expr: str) -> list[tuple[Series, float]]:
-        """Return the series and values of an instant query."""
-        data = self.api("query", query=expr)
+    def query(self, expr: str, at: float | None = None) -> list[tuple[Series, float]]:
+        """Return the series and values of an instant query, as of now or of a moment in Unix seconds."""
+        data = self.api("query", query=expr, **({} if at is None else {"time": at}))
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]
         return [(one["metric"], float(one["value"][1])) for one in data["result"]]
@@ -116,9 +116,9 @@ class Prometheus:
         assert len(found) <= 1, f"{expr}: {len(found)} series"
         return found[0][1] if found else 0.0
 
-    def by(self, label: str, expr: str) -> dict[str, float]:
+    def by(self, label: str, expr: str, at: float | None = None) -> dict[str, float]:
         """Return the values of an instant query by one of its labels."""
-        return {series.get(label, ""): value for series, value in self.query(expr)}
+        return {series.get(label, ""): value for series, value in self.query(expr, at)}
 
     def exemplars(self, expr: str, *, start: float, end: float) -> list[tuple[Series, Series, float]]:
         """Return series labels, exemplar labels and value of each exemplar of the series in the expression."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from e2e.alerting import Alertmanager, Webhook
 from e2e.collectors import Collector, Store
 from e2e.processes import Processes
-from e2e.prometheus import Prometheus
+from e2e.prometheus import RULES, Prometheus
 from e2e.traffic import CASES
 from stallwatch.testing import FaultGateway
 
@@ -38,13 +38,16 @@ def gateway() -> Generator[FaultGateway]:
         for case in CASES:
             if case.script:
                 # By the header, because several calls go on at once and each has attempts of its own.
-                running.script(case.name, *case.script, by_header=True)
+                running.script(case.name, *case.script, by_header=not case.in_turn)
         yield running
 
 
 @contextmanager
-def stack(folder: Path) -> Generator[Stack]:
-    """Run it all with the single collector; everything is stopped on leaving, in the opposite order."""
+def stack(folder: Path, *, applications: Sequence[str] = (), rules: Path = RULES) -> Generator[Stack]:
+    """Run it all with the single collector; everything is stopped on leaving, in the opposite order.
+
+    ``applications`` are scraped beside the collector.
+    """
     with ExitStack() as entered:
         running = entered.enter_context(gateway())
         webhook = entered.enter_context(Webhook())
@@ -55,9 +58,10 @@ def stack(folder: Path) -> Generator[Stack]:
         prometheus = Prometheus(
             processes,
             folder,
-            applications=[f"127.0.0.1:{collector.ports['metrics']}"],
+            applications=[f"127.0.0.1:{collector.ports['metrics']}", *applications],
             collectors=[f"127.0.0.1:{collector.ports['self']}"],
             alertmanagers=[alertmanager.address],
+            rules=rules,
         )
         for part in (store, collector, alertmanager, prometheus):
             part.start()

@@ -12,9 +12,9 @@ import pytest
 
 from e2e.application import Application
 from e2e.collectors import Collector, Store
+from e2e.plans import drip
 from e2e.processes import Processes, free_ports
 from e2e.stack import gateway
-from e2e.traffic import drip
 from stallwatch.testing import mute_server
 
 CALLS = 30

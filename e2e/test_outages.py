@@ -16,9 +16,9 @@ import pytest
 
 from e2e.application import Application
 from e2e.collectors import Collector, Store
+from e2e.plans import drip
 from e2e.processes import Processes
 from e2e.stack import gateway
-from e2e.traffic import drip
 from e2e.waiting import until
 
 OUTAGE = float(os.environ.get("E2E_OUTAGE", "10"))

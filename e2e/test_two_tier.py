@@ -16,10 +16,10 @@ import pytest
 from e2e.application import Answered, Application
 from e2e.collectors import SHORT, Collector, Store
 from e2e.needs import ROOT
+from e2e.plans import drip
 from e2e.processes import Processes
 from e2e.scrape import samples, scrape
 from e2e.stack import gateway
-from e2e.traffic import drip
 from e2e.waiting import until
 
 CALLS = 96

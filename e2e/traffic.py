@@ -6,15 +6,13 @@ requests that took is not expected but read from the gateway's ledger.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from stallwatch.testing import Role, Silence, Step, Token, Tokens
+from stallwatch.testing import Done, Finish, Role, Silence, Step, Token, Tokens, Usage, Wait
 
-__all__ = ["CASES", "KEY", "SENTINELS", "SETTINGS", "Case", "Stall", "Verdict", "drip", "plan"]
+__all__ = ["CASES", "KEY", "SENTINELS", "SETTINGS", "SPREAD", "Case", "Stall", "Verdict"]
 
 KEY = "sk-SENTINELKEY0123456789"
 SENTINELS = ("SENTINEL", "t1 ")
@@ -45,6 +43,8 @@ class Case:
     """Seconds between the beginnings of two calls. Only what grows from one export to the next has a rate."""
     script: tuple[Sequence[Step] | str, ...] = ()
     """What the gateway plays, one for each attempt of a call; of the model named like the case."""
+    in_turn: bool = False
+    """The scripts are not for the attempts of each call but for one call after the other."""
     options: Mapping[str, Any] = field(default_factory=dict)
 
     outcome: str | None = "completed"
@@ -70,6 +70,26 @@ DEAD = ("first_token", "dead_wire", "abort")
 STALL = ("transport", "retryable")
 HALT: tuple[Step, ...] = (Role(), Token("SENTINEL-ANSWER "), Tokens(4, 0.02), Silence())
 
+
+def _answer(first: float, gap: float) -> tuple[Step, ...]:
+    """Answer after ``first`` seconds, with one gap of so many among short ones."""
+    halves = (Tokens(6, 0.01), Wait(gap), Tokens(6, 0.01))
+    return Role(), Wait(first), *halves, Finish(), Usage(only_if_asked=True), Done()
+
+
+SPREAD = Case(
+    # From instant to beyond where buckets made for web pages end. What is in a series' first export has no rate, so
+    # the first call is one of the many that are quick.
+    name="spread",
+    count=20,
+    every=0.3,
+    script=(_answer(0.2, 0.03), *[_answer(12.0, 3.0)] * 4, *[_answer(1.5, 0.7)] * 6, *[_answer(0.2, 0.03)] * 9),
+    in_turn=True,
+    options={"policy": {"first_token": 30, "idle": 30}},
+    # Which of them took long is not told apart.
+    kept=False,
+)
+
 CASES = (
     # Nothing wrong. Enough of them for a share to be seen.
     Case(name="steady", count=60, every=0.15, script=("healthy:tokens=20,gap=0.01",)),
@@ -78,6 +98,7 @@ CASES = (
     Case(name="steady-embeddings", kind="embed", count=5, script=("healthy",), outcome=None),
     Case(name="steady-responses", kind="respond", count=5, script=("healthy",)),
     Case(name="slow", count=2, script=("slow:tokens=20,gap=0.2",), kept=True),
+    SPREAD,
     # Stalls, in each phase that a test can wait for, and by each verdict on the wire.
     Case(
         name="silent",
@@ -259,38 +280,3 @@ CASES = (
     ),
     Case(name="neighbour", kind="beside_a_careless_neighbour", outcome=None, kept=True, asks=False),
 )
-
-
-def plan(folder: Path, cases: Sequence[Case] = CASES, *, name: str = "plan") -> Path:
-    """Write down what the program is to do."""
-    return _written(
-        folder / f"{name}.json",
-        [
-            {
-                "case": case.name,
-                "model": case.name,
-                "kind": case.kind,
-                "after": number * case.every,
-                **case.options,
-            }
-            for case in cases
-            if case.planned
-            for number in range(case.count)
-        ],
-    )
-
-
-def drip(folder: Path, model: str, *, count: int, every: float = 0.0, **options: Any) -> Path:
-    """Write down calls to one model, one after the other however long each takes."""
-    return _written(
-        folder / "drip.json",
-        [
-            {"case": model, "model": model, "kind": "stream", "after": number * every, **options}
-            for number in range(count)
-        ],
-    )
-
-
-def _written(path: Path, calls: Sequence[Mapping[str, Any]]) -> Path:
-    path.write_text(json.dumps(calls), encoding="utf-8")
-    return path

@@ -41,6 +41,7 @@ table{border-collapse:collapse;width:100%}
 .legend th{font-weight:normal;text-align:left;padding:0;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
 .legend i{display:inline-block;width:12px;height:3px;margin:0 6px 3px 0}
 .sheet th,.sheet td{text-align:left;padding:4px 8px;border-bottom:1px solid #e4e7eb;white-space:nowrap}
+.sheet td.missing{color:#7b8794}
 .sheet td.figure{font-variant-numeric:tabular-nums}
 """
 
@@ -101,9 +102,7 @@ def _content(
     if panel["type"] == "table":
         return sheets.table(panel, told)
     if not told.series:
-        return (
-            f'<div class="nothing">{escape(panel["fieldConfig"]["defaults"].get("noValue", "No data"))}</div>'
-        )
+        return sheets.nothing(panel)
     until = source.moment.until or 0.0
     frame = (until - source.moment.span, until)
     if panel["type"] == "heatmap":

@@ -29,18 +29,23 @@ def number(panel: Mapping[str, Any], told: Told, size: tuple[float, float]) -> s
     return f'{past}<div class="number" style="color:{colour}">{shown}</div>'
 
 
+def nothing(panel: Mapping[str, Any]) -> str:
+    """Return what a panel says when its queries have no answer."""
+    return f'<div class="nothing">{escape(panel["fieldConfig"]["defaults"].get("noValue", "No data"))}</div>'
+
+
 def legend(panel: Mapping[str, Any], told: Told, room: float) -> str:
-    """Return the legend of curves, the highest first, as far as there is room, and how many lines had none."""
+    """Return the legend of curves in its order as far as there is room, and how many lines had none."""
     unit = panel["fieldConfig"]["defaults"]["unit"]
+    order = panel["options"]["legend"]
     ranked = []
     for one, colour in zip(told.series, coloured(panel, [one.name for one in told.series]), strict=True):
         values = [value for _, value in one.points if math.isfinite(value)]
         if values:
             cells = "".join(f"<td>{escape(written(value, unit))}</td>" for value in (values[-1], max(values)))
             told_of = f'<tr><th><i style="background:{colour}"></i>{escape(one.name)}</th>{cells}</tr>'
-            ranked.append((max(values), told_of))
-    if panel["options"]["legend"].get("sortDesc"):
-        ranked.sort(key=lambda line: line[0], reverse=True)
+            ranked.append((max(values) if order["sortBy"] == "Max" else values[-1], told_of))
+    ranked.sort(key=lambda line: line[0], reverse=order["sortDesc"])
     lines = [told_of for _, told_of in ranked]
     fit = max(1, int(room / LINE) - 1)
     more = f"<tr><th>{len(lines) - fit + 1} more</th></tr>" if len(lines) > fit else ""
@@ -64,35 +69,37 @@ def table(panel: Mapping[str, Any], told: Told) -> str:
         key=organised.get("indexByName", {}).__getitem__,
     )
     if not columns:
-        return (
-            f'<div class="nothing">{escape(panel["fieldConfig"]["defaults"].get("noValue", "No data"))}</div>'
-        )
-    units = _units(panel)
+        return nothing(panel)
+    units, missing = _overrides(panel, "unit"), _overrides(panel, "noValue")
+    empty = panel["fieldConfig"]["defaults"].get("noValue", "")
     ordered = _sorted(list(lines.values()), panel["options"].get("sortBy", ()), names)
     head = "".join(f"<th>{escape(names[column])}</th>" for column in columns)
-    body = "".join(
-        "<tr>"
-        + "".join(_cell(line.get(column), units.get(names[column], "short")) for column in columns)
-        + "</tr>"
+    cells = (
+        [
+            _cell(line.get(column), units.get(names[column], "short"), missing.get(names[column], empty))
+            for column in columns
+        ]
         for line in ordered
     )
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     return f'<table class="sheet"><tr>{head}</tr>{body}</table>'
 
 
-def _cell(value: str | float | None, unit: str) -> str:
+def _cell(value: str | float | None, unit: str, missing: str) -> str:
     if value is None:
-        return "<td></td>"
+        return f'<td class="missing">{escape(missing)}</td>'
     if isinstance(value, str):
         return f"<td>{escape(value)}</td>"
     return f'<td class="figure">{escape(written(value, unit))}</td>'
 
 
-def _units(panel: Mapping[str, Any]) -> dict[str, str]:
+def _overrides(panel: Mapping[str, Any], what: str) -> dict[str, str]:
+    """Return what the panel says of single columns, by their headings."""
     return {
         override["matcher"]["options"]: one["value"]
         for override in panel["fieldConfig"]["overrides"]
         for one in override["properties"]
-        if one["id"] == "unit"
+        if one["id"] == what
     }
 
 

@@ -111,6 +111,10 @@ class _Routed(Generic[_Kind]):
             if value is not None and not isinstance(value, kind):
                 raise ValueError(f"{name}={value!r} is not allowed: give a {kind.__name__}")
 
+    def _leaves_traces(self, api: str, given: Mapping[str, Any]) -> bool:
+        """Tell whether what would be asked twice does so."""
+        return any(leaves_traces(api, route.arguments(given)) for route in self.routes[:2])
+
     def _call(self, method: Callable[[Any], Callable[..., Any]], api: str, given: dict[str, Any]) -> Any:
         # What can be read once only would be used up by the first route.
         given = {name: list(value) if isinstance(value, Iterator) else value for name, value in given.items()}
@@ -126,8 +130,7 @@ class _Routed(Generic[_Kind]):
                 return await method(route.client)(**route.arguments(given))
 
         hedge, retry, learned = self.hedge, self.retry, None
-        twice = any(leaves_traces(api, route.arguments(given)) for route in self.routes[:2])
-        if hedge is not None and not hedge.side_effects and twice:
+        if hedge is not None and not hedge.side_effects and self._leaves_traces(api, given):
             hedge = None
         delay = hedge.delay if hedge is not None and isinstance(hedge.delay, float) else None
         if hedge is not None and hedge.percentile is not None:

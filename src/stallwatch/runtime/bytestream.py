@@ -79,30 +79,33 @@ class SyncProxy(_Proxy):
 
     def __iter__(self) -> Iterator[bytes]:
         run, body = self._run, self._body
-        while True:
-            if run.ended or run.tracker.waiting:
-                # A guard above waits; it tells how this ends.
-                piece = body.read()
-                if piece is None:
+        try:
+            while True:
+                if run.ended or run.tracker.waiting:
+                    # A guard above waits; it tells how this ends.
+                    piece = body.read()
+                    if piece is None:
+                        return
+                    yield piece
+                    continue
+                run.waiter = threading.get_ident()
+                run.wait()
+                try:
+                    data = body.read()
+                except BaseException as error:
+                    raised = settle(run, error)
+                    if raised is error:
+                        raise
+                    if raised is None:
+                        return
+                    raise raised from cause_of(error)
+                if data is None:
+                    self._end()
                     return
-                yield piece
-                continue
-            run.waiter = threading.get_ident()
-            run.wait()
-            try:
-                data = body.read()
-            except BaseException as error:
-                raised = settle(run, error)
-                if raised is error:
-                    raise
-                if raised is None:
-                    return
-                raise raised from cause_of(error)
-            if data is None:
-                self._end()
-                return
-            self._hand_on(data)
-            yield data
+                self._hand_on(data)
+                yield data
+        finally:
+            body.leave()
 
     def close(self) -> None:
         """Close the live body, then tell how the run ended if nobody else will."""

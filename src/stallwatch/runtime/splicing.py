@@ -198,6 +198,12 @@ class SyncSplice(Splice):
         """Close the body that is live."""
         self.inner.close()
 
+    def leave(self) -> None:
+        """The reader has left: end the iterator under it, which gives its connection up."""
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+
     def _try_again(self) -> bool:
         """Wait, send the request again and read on from the answer; False when the user has closed meanwhile."""
         run, again = self._run, self._again
