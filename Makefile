@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest lint format types coverage demo generate clean
+.PHONY: help env env-oldest test test-oldest e2e lint format types coverage demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -9,7 +9,7 @@ ARGS ?=
 BIN := .venv/bin
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 env: ## Make .venv with the pinned dependencies and the package in it
 	@scripts/make-env .venv requirements-dev.txt
@@ -21,7 +21,10 @@ test: env ## Run the tests (ARGS="-k name" is passed on)
 	$(BIN)/python -m pytest $(ARGS)
 
 test-oldest: env-oldest ## Run the tests on the oldest supported versions
-	.venv-oldest/bin/python -m pytest $(ARGS)
+	.venv-oldest/bin/python -m pytest --ignore=tests/dashboards --ignore=tests/deploy $(ARGS)
+
+e2e: env ## Run a real program against the real collector, Prometheus and Alertmanager
+	$(BIN)/python -m e2e $(ARGS)
 
 lint: env ## Check style and layout
 	$(BIN)/ruff check .
@@ -43,7 +46,7 @@ coverage: env ## Check that the tests of the core take every branch of it
 demo: env ## Show bare and guarded streams side by side
 	$(BIN)/stallwatch demo $(ARGS)
 
-generate: env ## Write anew what is generated: README and docs tables, dashboard, alert rules
+generate: env ## Write anew what is generated: README and docs tables, dashboards, alert rules
 	$(BIN)/python scripts/fill-readme
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m dashboards.generate

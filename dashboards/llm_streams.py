@@ -117,7 +117,8 @@ def _add_now(grid: Grid, goal: Objective) -> None:
         ),
         lines(
             "Silent streams by phase",
-            f"Do streams wait for a first token, think, or hang in mid-answer? ({q.SILENT})",
+            "Do streams wait for a first token, think, or hang in mid-answer? Phase total is a pause between attempts. "
+            f"({q.SILENT})",
             [Query(f"sum by ({q.PHASE}) ({q.SILENT}{q.chosen()})", q.legend(q.PHASE))],
             "short",
             stacked=True,

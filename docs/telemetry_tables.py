@@ -66,7 +66,7 @@ OWN: dict[str, tuple[str, str]] = {
     Attr.GAP_MAX: ("double", "seconds; the longest wait without progress, the fatal one included"),
     Attr.ATTEMPTS: ("int", "requests sent, on all routes, those of the SDK's own retries included"),
     Attr.ATTEMPT_NUMBER: ("int", "which request of the run, from 1, over all routes; on events only"),
-    Attr.ATTEMPT_ROLE: ("string", "why it was made; on events only"),
+    Attr.ATTEMPT_ROLE: ("string", "why it was made; on events and metrics only"),
     Attr.ATTEMPT_RACE: ("string", "how it came out of a race with another; on events only, with a hedge"),
     Attr.ATTEMPT_DURATION: (
         "double",

@@ -53,17 +53,18 @@ class Webhook:
         with self._lock:
             return [*self._kept]
 
-    def wait_for(self, alert: str, *, status: str, seconds: float) -> Notification:
-        """Return the first notification of this alert in this state."""
+    def wait_for(self, alert: str, *, status: str, seconds: float, **labels: str) -> Notification:
+        """Return the first notification of this alert in this state and with these labels."""
+        wanted = {"alertname": alert, **labels}
         return until(
             lambda: [
                 one
                 for one in self.notifications()
-                if one.labels["alertname"] == alert and one.status == status
+                if one.status == status and one.labels.items() >= wanted.items()
             ],
-            f"{alert} is {status} at the webhook",
+            f"{wanted} is {status} at the webhook",
             seconds=seconds,
-            telling=lambda: [(one.labels["alertname"], one.status) for one in self.notifications()],
+            telling=lambda: [(one.labels, one.status) for one in self.notifications()],
         )[0]
 
     def _keep(self, body: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from e2e.needs import ROOT, debian
 from e2e.processes import Process, Processes, free_ports
 from e2e.waiting import until
 
-__all__ = ["INTERVAL", "RULES", "Prometheus"]
+__all__ = ["INTERVAL", "RULES", "Prometheus", "Series"]
 
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
 RULES = ROOT / "dashboards"
@@ -75,8 +75,11 @@ class Prometheus:
         )
         assert done.returncode == 0, done.stdout
 
-    def start(self) -> None:
-        """Start it and wait until it has scraped every target; it takes some seconds to look at the files."""
+    def start(self, *, until_scraped: bool = True) -> None:
+        """Start it and wait until it has scraped every target; it takes some seconds to look at the files.
+
+        Without ``until_scraped`` until it knows of them: a program that is scraped itself is started later.
+        """
         process: Process = self._processes.start(
             "prometheus",
             [
@@ -97,8 +100,8 @@ class Prometheus:
         )
         assert process.running, process.told()
         until(
-            lambda: self.value("sum(up)") >= self._targets,
-            f"Prometheus has scraped {self._targets} targets",
+            lambda: self.value("sum(up)" if until_scraped else "count(up)") >= self._targets,
+            f"Prometheus has looked at {self._targets} targets",
             seconds=20,
             telling=lambda: self.query("up"),
         )

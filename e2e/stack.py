@@ -46,7 +46,7 @@ def gateway() -> Generator[FaultGateway]:
 def stack(folder: Path, *, applications: Sequence[str] = (), rules: Path = RULES) -> Generator[Stack]:
     """Run it all with the single collector; everything is stopped on leaving, in the opposite order.
 
-    ``applications`` are scraped beside the collector.
+    ``applications`` are scraped beside the collector, from when they are there.
     """
     with ExitStack() as entered:
         running = entered.enter_context(gateway())
@@ -63,8 +63,9 @@ def stack(folder: Path, *, applications: Sequence[str] = (), rules: Path = RULES
             alertmanagers=[alertmanager.address],
             rules=rules,
         )
-        for part in (store, collector, alertmanager, prometheus):
+        for part in (store, collector, alertmanager):
             part.start()
+        prometheus.start(until_scraped=not applications)
         yield Stack(
             folder=folder,
             processes=processes,

@@ -12,7 +12,7 @@ from e2e.collectors import SINGLE, validate
 from e2e.needs import ROOT
 from e2e.processes import Processes
 from e2e.prometheus import Prometheus
-from e2e.ran import Ran
+from e2e.ran import Collected
 
 CONFIGURATIONS = {
     "single": SINGLE,
@@ -36,9 +36,9 @@ def test_a_misspelt_option_is_found(folder: Path) -> None:
         validate(broken)
 
 
-def test_the_collector_has_nothing_to_warn_of(ran: Ran) -> None:
+def test_the_collector_has_nothing_to_warn_of(collected: Collected) -> None:
     """No deprecated alias, no option on its way out, and no error in the whole run."""
-    log = ran.stack.processes.logs()["collector"]
+    log = collected.stack.processes.logs()["collector"]
     assert re.findall(r"^.*\t(?:warn|error)\t.*$", log, re.MULTILINE) == []
 
 
@@ -57,7 +57,7 @@ def test_alerts_go_to_the_receiver_of_their_severity(folder: Path, severity: str
         )
 
 
-def test_an_alert_reaches_the_webhook(ran: Ran) -> None:
-    ran.stack.alertmanager.post(alertname="Rehearsal", severity="page")
-    told = ran.stack.webhook.wait_for("Rehearsal", status="firing", seconds=15)
+def test_an_alert_reaches_the_webhook(collected: Collected) -> None:
+    collected.stack.alertmanager.post(alertname="Rehearsal", severity="page")
+    told = collected.stack.webhook.wait_for("Rehearsal", status="firing", seconds=15)
     assert told.receiver == "pages"

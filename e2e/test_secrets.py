@@ -10,42 +10,42 @@ import re
 
 import pytest
 
-from e2e.ran import Ran
-from e2e.scrape import scrape
+from e2e.ran import Collected, Ran
 from e2e.traffic import SENTINELS
 
 FOUND = re.compile("|".join(re.escape(sentinel) for sentinel in SENTINELS))
 
 
-def test_the_net_holds(ran: Ran) -> None:
+def test_the_net_holds(collected: Collected) -> None:
     """The gateway was sent what must not be told; it masks it in its own ledger, but not its length."""
-    asked = [request for request in ran.ledger.requests if request.model == "secretive"]
+    asked = [request for request in collected.ledger.requests if request.model == "secretive"]
     assert [request.query_names for request in asked] == [("api-key",)] * 2
     assert all(request.body_bytes > len("SENTINEL-PROMPT") for request in asked)
     assert FOUND.search('{"stringValue":"SENTINEL-PROMPT"}')
 
 
-def test_no_trace_holds_a_secret(ran: Ran) -> None:
-    assert not FOUND.findall(ran.stack.store.text())
+def test_no_trace_holds_a_secret(collected: Collected) -> None:
+    assert not FOUND.findall(collected.stack.store.text())
 
 
 def test_no_metric_holds_a_secret(ran: Ran) -> None:
-    port = ran.stack.collector.ports["metrics"]
-    for text in (
-        scrape(f"http://127.0.0.1:{port}/metrics", openmetrics=True),
-        ran.stack.prometheus.everything(),
-    ):
+    assert ran.exposition
+    for text in (ran.exposition, ran.prometheus.everything()):
         assert not FOUND.findall(text)
 
 
-@pytest.mark.parametrize("name", ["collector", "store", "prometheus", "alertmanager", "program"])
-def test_no_log_holds_a_secret(ran: Ran, name: str) -> None:
-    assert not FOUND.findall(ran.stack.processes.logs()[name])
+def test_the_program_tells_no_secret(ran: Ran) -> None:
+    assert not FOUND.findall(ran.program)
 
 
-def test_what_a_neighbour_records_is_stripped_and_the_rest_is_left(ran: Ran) -> None:
-    (trace, *_) = ran.traces("neighbour")
-    (span,) = [span for span in ran.stack.store.traces()[trace] if span.name == "neighbour"]
+@pytest.mark.parametrize("name", ["collector", "store", "prometheus", "alertmanager"])
+def test_no_log_holds_a_secret(collected: Collected, name: str) -> None:
+    assert not FOUND.findall(collected.stack.processes.logs()[name])
+
+
+def test_what_a_neighbour_records_is_stripped_and_the_rest_is_left(collected: Collected) -> None:
+    (trace, *_) = collected.traces("neighbour")
+    (span,) = [span for span in collected.stack.store.traces()[trace] if span.name == "neighbour"]
     assert dict(span.attributes) == {
         "e2e.neighbour": True,
         "gen_ai.prompt.name": "greeting",
@@ -57,8 +57,8 @@ def test_what_a_neighbour_records_is_stripped_and_the_rest_is_left(ran: Ran) -> 
     assert span.message == "401 at http://x/ sk-****"
 
 
-def test_an_address_is_told_without_user_password_and_query(ran: Ran) -> None:
-    for trace in ran.traces("secretive"):
-        (span,) = [span for span in ran.stack.store.traces()[trace] if span.parent]
+def test_an_address_is_told_without_user_password_and_query(collected: Collected) -> None:
+    for trace in collected.traces("secretive"):
+        (span,) = [span for span in collected.stack.store.traces()[trace] if span.parent]
         assert span.attributes["server.address"] == "127.0.0.1"
-        assert span.attributes["server.port"] == ran.stack.gateway.port
+        assert span.attributes["server.port"] == collected.stack.gateway.port

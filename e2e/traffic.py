@@ -12,7 +12,7 @@ from typing import Any
 
 from stallwatch.testing import Done, Finish, Role, Silence, Step, Token, Tokens, Usage, Wait
 
-__all__ = ["CASES", "KEY", "SENTINELS", "SETTINGS", "SPREAD", "Case", "Stall", "Verdict"]
+__all__ = ["CASES", "HALT", "KEY", "SENTINELS", "SETTINGS", "SPREAD", "Case", "Stall", "Verdict"]
 
 KEY = "sk-SENTINELKEY0123456789"
 SENTINELS = ("SENTINEL", "t1 ")
@@ -83,7 +83,12 @@ SPREAD = Case(
     name="spread",
     count=20,
     every=0.3,
-    script=(_answer(0.2, 0.03), *[_answer(12.0, 3.0)] * 4, *[_answer(1.5, 0.7)] * 6, *[_answer(0.2, 0.03)] * 9),
+    script=(
+        _answer(0.2, 0.03),
+        *[_answer(12.0, 3.0)] * 4,
+        *[_answer(1.5, 0.7)] * 6,
+        *[_answer(0.2, 0.03)] * 9,
+    ),
     in_turn=True,
     options={"policy": {"first_token": 30, "idle": 30}},
     # Which of them took long is not told apart.

@@ -46,7 +46,7 @@ class Source:
     def __init__(self, prometheus: str, board: Mapping[str, Any], moment: Moment) -> None:
         self._prometheus = prometheus.rstrip("/")
         # One end for all panels, or their axes would differ.
-        self.moment = moment if moment.until is not None else replace(moment, until=float(int(time.time())))
+        self.moment = moment if moment.until is not None else replace(moment, until=time.time())
         self._fill = filler(board, self.moment)
 
     def panel(self, panel: Mapping[str, Any]) -> Told:

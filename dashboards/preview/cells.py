@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ def draw(panel: Mapping[str, Any], told: Told, frame: tuple[float, float], size:
     most = max((value for _, row in rows for value in row.values()), default=0.0)
     exponent = panel["options"]["color"]["exponent"]
     parts = [place.times()]
-    every = max(1, round(14 / height)) if rows else 1
+    every = math.ceil(13 / height)
     for number, ((_, row), label) in enumerate(zip(rows, labels, strict=True)):
         y = place.y(0) - height * (number + 1)
         if number % every == 0:

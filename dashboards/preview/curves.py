@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ def _scale(values: Sequence[float], defaults: Mapping[str, Any]) -> Scale:
     if high <= low:
         high = low + (abs(low) or 1.0)
     rough = (high - low) / 4
-    step = _binary(rough) if defaults["unit"] == "bytes" else _decimal(rough)
+    step = _STEPS.get(defaults["unit"], _decimal)(rough)
     bottom = low if "min" in defaults else math.floor(low / step) * step
     top = high if "max" in defaults else math.ceil(high / step - 1e-9) * step
     first = math.ceil(bottom / step - 1e-9)
@@ -104,6 +104,15 @@ def _decimal(rough: float) -> float:
 
 def _binary(rough: float) -> float:
     return 2.0 ** math.ceil(math.log2(rough))
+
+
+def _timely(rough: float) -> float:
+    """Return a step of whole minutes and hours; Grafana divides seconds by ten, and writes 16.7 min."""
+    steps = (15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
+    return _decimal(rough) if rough <= 10 else next((step for step in steps if step >= rough), 7200.0)
+
+
+_STEPS: dict[str, Callable[[float], float]] = {"bytes": _binary, "s": _timely}
 
 
 def _step(series: Sequence[Series]) -> float:

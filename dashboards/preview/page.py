@@ -52,7 +52,7 @@ def draw(board: Mapping[str, Any], source: Source) -> str:
     parts = [_placed(panel, source, marks) for panel in board["panels"]]
     title = escape(board["title"])
     return (
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}: a preview</title>'
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"/><title>{title}: a preview</title>'
         f"<style>{_STYLE}</style></head><body>{_head(board, source)}"
         f'<main style="width:{WIDTH}px;height:{height(board) - HEAD}px">{"".join(parts)}</main></body></html>\n'
     )
@@ -71,7 +71,7 @@ def _head(board: Mapping[str, Any], source: Source) -> str:
         datetime.fromtimestamp(at, UTC).strftime(form) for at in (until - source.moment.span, until)
     )
     return (
-        f"<header><b>{escape(board['title'])}</b> &nbsp; <em>Preview, not Grafana</em><br>"
+        f"<header><b>{escape(board['title'])}</b> &#160; <em>Preview, not Grafana</em><br/>"
         "<span>Drawn by dashboards/preview from the dashboard's JSON and the answers of a Prometheus, "
         f"{since} to {end} UTC. Grafana looks different.</span></header>"
     )

@@ -1,7 +1,17 @@
 """Every OpenAI-SDK call either makes progress or fails in bounded time, with the reason on its span."""
 
 from stallwatch.core.classify import Failure, Verdict
-from stallwatch.core.words import Diagnosis, FailureKind, FailureReason, Mode, Outcome, Phase, Wire
+from stallwatch.core.words import (
+    Diagnosis,
+    FailureKind,
+    FailureReason,
+    HedgeResult,
+    Mode,
+    Outcome,
+    Phase,
+    RetryDecision,
+    Wire,
+)
 from stallwatch.errors import (
     EarlierRouteError,
     RunCancelledError,
@@ -28,11 +38,13 @@ __all__ = [
     "FailureKind",
     "FailureReason",
     "HedgePolicy",
+    "HedgeResult",
     "Mode",
     "OpenAIInstrumentor",
     "Outcome",
     "Phase",
     "Policy",
+    "RetryDecision",
     "RetryPolicy",
     "Route",
     "Router",

@@ -104,7 +104,10 @@ class StallwatchMiddleware:
         # The name stands on spans. A path may hold ids, the client chooses the method, so only known ones are told.
         method = scope.get("method")
         name = f"http {method}" if method in _METHODS else "http"
-        with Run(total=self._limit(scope), name=name) as run:
+        total, set_by = self._limit(scope)
+        run = Run(total=total, name=name)
+        run.set_by = set_by
+        with run:
             exchange = _Exchange(run, receive, send, no_buffering=self.no_buffering)
             if next(_values(_headers(scope), b"expect"), None) is None:
                 exchange.inbox.open()
@@ -129,13 +132,14 @@ class StallwatchMiddleware:
             # Left without a chance to wait: the coroutine was closed, or the program is ending.
             inbox.drop()
 
-    def _limit(self, scope: Scope) -> float | None:
-        limits = [] if self.total is None else [self.total]
+    def _limit(self, scope: Scope) -> tuple[float | None, str]:
+        """Return the total, and who has set it."""
+        limits = [] if self.total is None else [(self.total, "middleware")]
         name = self.deadline_header
         if name is not None:
             given = (_duration(name, value) for value in _values(_headers(scope), name.encode("ascii")))
-            limits += (left for left in given if left is not None)
-        return min(limits, default=None)
+            limits += ((left, "header") for left in given if left is not None)
+        return min(limits, default=(None, "run"))
 
 
 class _Exchange:

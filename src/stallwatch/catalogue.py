@@ -33,7 +33,8 @@ OTHER = "_OTHER"
 """What an unbounded value is folded into past its cap."""
 
 MODEL_CAP = 100
-"""Distinct request models per process before further ones are folded into ``OTHER``."""
+"""Combinations of operation, provider and model per process before further models are folded into ``OTHER``; with
+the presets of each, the telemetry SDK's limit of 2000 series an instrument is not far."""
 
 
 class Attr:

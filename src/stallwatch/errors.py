@@ -53,6 +53,8 @@ class StreamTimeoutError(StallwatchError, openai.APITimeoutError, TimeoutError):
     chunks_received: int
     stream_lifetime: float
     attempt: int
+    decision: str | None
+    """Why the call was not tried again, as in ``stallwatch.retry.decision``; None where that is not known."""
     set_by: str
     """The layer of configuration that the limit comes from, as in ``stallwatch.policy.rule``, or ``built-in``."""
 
@@ -95,6 +97,13 @@ class StreamTimeoutError(StallwatchError, openai.APITimeoutError, TimeoutError):
         self.stream_lifetime = stream_lifetime
         self.attempt = attempt
         self.set_by = set_by
+        self.decision = None
+
+    def not_tried_again(self, decision: str) -> None:
+        """Tell why there was no further attempt, in the message too."""
+        self.decision = decision
+        self.message = self.strerror = f"{self.message} Attempt {self.attempt}; not tried again: {decision}."
+        self.args = (self.message,)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The request holds sockets' extensions and callbacks, which neither copy nor pickle can carry.
@@ -156,13 +165,20 @@ def _rebuild(cls: type[StreamTimeoutError], message: str, state: dict[str, Any])
     return error
 
 
+_WALL = ("run", "middleware", "header")
+"""Who sets totals that run by the clock on the wall."""
+
+
 def _advice(phase: str, set_by: str) -> str:
     """Name the setting that is in force: advice to change another would send people in circles."""
     here = {
         "code": "It was set by instrument(...)",
         "client": "It was set by stallwatch.guard(...)",
         "call": "It was set by stallwatch.policy(...) around the call",
+        "route": "It was set by the policy of the router's route",
         "run": "It was set by stallwatch.Run(total=...) around the call",
+        "middleware": "It was set by StallwatchMiddleware(total=...)",
+        "header": "It came with the request, in the header that StallwatchMiddleware(deadline_header=...) names",
     }.get(set_by)
     if set_by.startswith("rule:"):
         here = f"It was set by the rule {set_by.removeprefix('rule:')!r}"
@@ -171,7 +187,7 @@ def _advice(phase: str, set_by: str) -> str:
             f"Change the limit with STALLWATCH_{phase.upper()}_TIMEOUT or stallwatch.policy({phase}=...); "
             "0 switches it off."
         )
-    elsewhere = "" if set_by in ("call", "run") else f", or use stallwatch.policy({phase}=...)"
+    elsewhere = "" if set_by in ("call", *_WALL) else f", or use stallwatch.policy({phase}=...)"
     return f"{here}: change it there{elsewhere}; 0 switches it off."
 
 
@@ -187,11 +203,8 @@ def _message(
     advice = f"Chunks received: {chunks}. {_advice(phase, set_by)}"
     if phase == Phase.TOTAL:
         # The last wait may have been short, so neither progress nor the wire is the point.
-        what = (
-            "run used up its total: {:.2f} s"
-            if set_by == "run"
-            else "call used up its total: {:.2f} s of waiting"
-        )
+        wall = "run used up its total: {:.2f} s"
+        what = wall if set_by in _WALL else "call used up its total: {:.2f} s of waiting"
         return f"the {what.format(waited)} (limit {limit:g} s). {advice}"
     what = "" if wire is None else f"; {_WIRE_TEXT[Wire(wire)]}"
     extended = "" if allowed is None or allowed <= limit else f", {allowed:g} s while bytes arrive"

@@ -125,7 +125,7 @@ class HedgePolicy:
     @property
     def percentile(self) -> float | None:
         """The percentile that the delay is learned from; None when it is fixed."""
-        match = _PERCENTILE.fullmatch(self.delay.strip()) if isinstance(self.delay, str) else None
+        match = _PERCENTILE.fullmatch(self.delay.strip().lower()) if isinstance(self.delay, str) else None
         return None if match is None or float(match[1]) == 0 else float(match[1])
 
 
@@ -241,10 +241,11 @@ class Rule:
 class _Block:
     """One ``with`` block: told from others by identity, because several may hold the same policy."""
 
-    __slots__ = ("policy",)
+    __slots__ = ("name", "policy")
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, name: str = "call") -> None:
         self.policy = policy
+        self.name = name
 
 
 _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("stallwatch_policy_blocks", default=())
@@ -253,6 +254,11 @@ _blocks: ContextVar[tuple[_Block, ...]] = ContextVar("stallwatch_policy_blocks",
 def call_policies() -> tuple[Policy, ...]:
     """Return the policies of the enclosing ``with stallwatch.policy(...)`` blocks, outermost first."""
     return tuple(block.policy for block in _blocks.get())
+
+
+def call_layers() -> tuple[tuple[str, Policy], ...]:
+    """Return the same with the names of their layers: a call's own, or its route's."""
+    return tuple((block.name, block.policy) for block in _blocks.get())
 
 
 @contextmanager
@@ -268,10 +274,23 @@ def policy(base: Policy | None = None, /, **settings: Any) -> Generator[Policy]:
         raise ValueError("policy() takes a Policy or keywords, not both")
     chosen = Policy.of(**settings) if base is None else base
     _of_type("policy", chosen, Policy)
-    mine = _Block(chosen)
+    with policy_block(_Block(chosen)):
+        yield chosen
+
+
+@contextmanager
+def policy_of_route(chosen: Policy) -> Generator[None]:
+    """Set the policy of a router's call on one route."""
+    with policy_block(_Block(chosen, "route")):
+        yield
+
+
+@contextmanager
+def policy_block(mine: _Block) -> Generator[None]:
+    """Make a block count until it is left."""
     _blocks.set((*_blocks.get(), mine))
     try:
-        yield chosen
+        yield
     finally:
         # Not reset to what was before: blocks of generators may end in any order, and frameworks may leave a block in
         # another context than they entered it in, which perhaps never saw this policy.

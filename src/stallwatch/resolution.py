@@ -76,14 +76,17 @@ class ResolvedPolicy:
     def worst_case(self, *, max_retries: int | None = None) -> WorstCase:
         """Return the longest waits the caller can meet, its own pauses not counted.
 
-        A mode that aborts nothing bounds none of them. ``max_retries`` is the client's own, which the policy's never
-        exceeds; None leaves it to the policy. Raises ValueError when it is negative.
+        A mode that aborts nothing bounds none of them. ``max_retries`` is the client's own, which a policy that sets a
+        number can only lower; where none does, the SDK makes as many as that. None leaves it to the policy. Raises
+        ValueError when it is negative.
         """
         if max_retries is not None and max_retries < 0:
             raise ValueError(f"max_retries={max_retries!r} is not allowed: give the client's own, 0 or more")
         if self.mode is not Mode.ENFORCE:
             return UNBOUNDED
-        retries = self.max_retries if max_retries is None else min(self.max_retries, max_retries)
+        retries = self.max_retries
+        if max_retries is not None:
+            retries = min(retries, max_retries) if self.retries_explicit else max_retries
         return worst_case(self.limits, retries)
 
 
@@ -94,7 +97,7 @@ def resolve(
     base_url: str | None,
     effort: str | None = None,
     client: Policy | None = None,
-    calls: Iterable[Policy] = (),
+    calls: Iterable[Policy | tuple[str, Policy]] = (),
     stream: bool = True,
 ) -> ResolvedPolicy:
     """Merge the layers for one call; a call that is not streamed gets ``connect`` and ``total`` only."""
@@ -102,7 +105,7 @@ def resolve(
     named += [(f"rule:{rule.name}", rule.policy) for rule in layers.rules if rule.matches(model, base_url)]
     if client is not None:
         named.append(("client", client))
-    named += [("call", policy) for policy in calls]
+    named += [each if isinstance(each, tuple) else ("call", each) for each in calls]
 
     named = [(name, policy) for name, policy in named if policy != _NOTHING]
     merged = Policy()

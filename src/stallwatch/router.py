@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from stallwatch.core.hedging import HedgeShare, LearnedDelay
 from stallwatch.core.words import FailureKind, FailureReason
+from stallwatch.durations import Duration
 from stallwatch.governing import guard, is_governed
-from stallwatch.policy import HedgePolicy, Policy, RetryPolicy, policy
+from stallwatch.policy import HedgePolicy, Policy, RetryPolicy, policy_of_route
 from stallwatch.routing.async_race import AsyncRacer
 from stallwatch.routing.call import Call
 from stallwatch.routing.side_effects import leaves_traces
@@ -83,19 +85,20 @@ class _Routed(Generic[_Kind]):
         self,
         routes: Sequence[Route],
         *,
-        hedge: HedgePolicy | None = None,
-        retry: RetryPolicy | None = None,
+        hedge: HedgePolicy | Duration | None = None,
+        retry: RetryPolicy | int | None = None,
         fall_back_on: Iterable[FailureKind | FailureReason | str] = (),
     ) -> None:
         self.routes = _routes(routes)
-        self.hedge = hedge
-        self.retry = retry
+        # A bare number can only mean one thing.
+        self.hedge = HedgePolicy(delay=hedge) if isinstance(hedge, (int, float, str, timedelta)) else hedge
+        self.retry = RetryPolicy(max_retries=retry) if isinstance(retry, int) else retry
         self._check()
         self._eligible = _eligible(fall_back_on)
         for route in self.routes:
             if not is_governed(route.client):
                 guard(route.client)
-        self._share = None if hedge is None else HedgeShare(hedge.max_share)
+        self._share = None if self.hedge is None else HedgeShare(self.hedge.max_share)
         self._learned: dict[tuple[str, bool], LearnedDelay] = {}
         self.chat = _Chat(self._call)
         self.responses = _Entry(self._call, lambda client: client.responses.create, "responses")
@@ -121,12 +124,12 @@ class _Routed(Generic[_Kind]):
 
         def send(index: int) -> Any:
             route = self.routes[index]
-            with policy(route.policy or Policy()):
+            with policy_of_route(route.policy or Policy()):
                 return method(route.client)(**route.arguments(given))
 
         async def send_async(index: int) -> Any:
             route = self.routes[index]
-            with policy(route.policy or Policy()):
+            with policy_of_route(route.policy or Policy()):
                 return await method(route.client)(**route.arguments(given))
 
         hedge, retry, learned = self.hedge, self.retry, None
@@ -168,6 +171,9 @@ class _Entry:
         """Make the call on the first route that answers; arguments and result are the SDK's."""
         return self._call(self._method, self._api, arguments)
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a router makes create() only: for {name} use a client")
+
 
 class _Chat:
     def __init__(self, call: Callable[..., Any]) -> None:
@@ -182,8 +188,8 @@ class Router(_Routed[Racer]):
     long as there was no progress; ``fall_back_on`` adds kinds and reasons (``"quota"``, ``"auth"``). Each route begins
     with clocks of its own; the total and the user's cancel are the call's. When all have failed, the last route's error
     is raised with those of the earlier ones chained to it. ``retry``: how often a route is tried again before the next
-    is asked; by default as often as a policy sets for it, and not at all where none does. ``hedge``: see HedgePolicy;
-    off by default. Clients that are not governed yet are guarded. Raises ValueError for bad settings.
+    is asked; by default as often as a policy sets for it, and not at all where none does. ``hedge``: a HedgePolicy, or
+    its delay; off by default. Clients that are not governed yet are guarded. Raises ValueError for bad settings.
     """
 
     _is_async = False
@@ -205,7 +211,7 @@ def _routes(given: object) -> tuple[Route, ...]:
 
 
 def _eligible(given: object) -> frozenset[FailureKind | FailureReason]:
-    allowed = {str(each): each for kind in (FailureReason, FailureKind) for each in kind}
+    allowed = {str(each) for kind in (FailureReason, FailureKind) for each in kind} - {"cancel", "cancelled"}
     items = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [None]
     for item in items:
         if not isinstance(item, str) or item not in allowed:

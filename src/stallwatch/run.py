@@ -5,7 +5,7 @@ are two handles on purpose: interrupting an attempt never touches the run, so wh
 cancelled run starts no attempt at all.
 
 ``cancel`` may be called from anywhere, a signal handler included, which may have interrupted this very module. So it
-takes no lock: it sets the reason and leaves the waking to the helper thread (see ``runtime.sweeper``). Whoever waits
+takes no lock: it sets the reason and leaves the waking to the helper thread (see ``runtime.waker``). Whoever waits
 looks at the reason first, so nothing depends on how soon the thread comes.
 
 Calls are listed while they last; they hold nothing of the user's. Runs form a tree by nesting: a cancel reaches all
@@ -25,7 +25,7 @@ from stallwatch.clock import monotonic
 from stallwatch.core.deadlines import Until
 from stallwatch.durations import Duration, seconds
 from stallwatch.errors import RunCancelledError
-from stallwatch.runtime import sweeper
+from stallwatch.runtime import waker
 
 __all__ = ["Member", "Run", "current_run"]
 
@@ -58,6 +58,8 @@ class Run:
         self.total = seconds("total", total)
         self.name = name
         self._reason: str | None = None
+        self.set_by = "run"
+        """Who set the total, as errors tell it; before the block is entered."""
         self._outer: Run | None = None
         self._until: Until | None = None
         self._entered = self._exited = False
@@ -84,7 +86,7 @@ class Run:
             self._reason = str(reason)
         # Nobody can join between this look and the flag unseen: whoever joins looks at the flag afterwards.
         if self._members or self._inner:
-            sweeper.soon(self._deliver)
+            waker.soon(self._deliver)
 
     @property
     def cancelled(self) -> bool:
@@ -133,7 +135,7 @@ class Run:
         self._entered = True
         outer = self._outer = current_run()
         if self.total is not None:
-            self._until = Until(at=monotonic() + self.total, total=self.total)
+            self._until = Until(at=monotonic() + self.total, total=self.total, set_by=self.set_by)
         if outer is not None:
             with outer._lock:
                 outer._inner = [each for each in outer._inner if each() is not None]
@@ -192,7 +194,7 @@ class Run:
         with self._lock:
             members, inner = list(self._members.values()), list(self._inner)
         for member in members:
-            sweeper.insist(member.wake)
+            waker.insist(member.wake)
         for reference in inner:
             run = reference()
             if run is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dashboards.preview import page
+from dashboards.preview.asking import Source
 
 from dashboards import objective, probe, recordings
 from support import history, prometheus, promtool
@@ -126,6 +129,16 @@ def test_with_nothing_there_is_nought_or_nothing_and_no_error(nothing: str, boar
         "Streams without a stall A",
         "Fullest queue A",
     }
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_the_preview_draws_every_panel(traffic: str, board: str) -> None:
+    shown = probe.shipped()[board]
+    written = page.draw(shown, Source(traffic, shown, probe.Moment(window=WINDOW)))
+    assert 'class="fault"' not in written
+    assert not re.search(r'class="(number )?nothing"', written)
+    drawn = [panel for panel in shown["panels"] if panel["type"] in ("timeseries", "heatmap")]
+    assert written.count("<svg") >= len(drawn)
 
 
 def test_the_long_windows_see_the_days_before(traffic: str) -> None:

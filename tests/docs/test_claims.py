@@ -15,7 +15,7 @@ from stallwatch.core.words import Mode, Outcome, Phase, Wire
 from stallwatch.errors import StreamTimeoutError
 from stallwatch.policy import Policy, Rule
 from stallwatch.resolution import BUILT_IN, Layers, resolve
-from stallwatch.testing.calls import LEDGER_PATH
+from stallwatch.testing.calls import LEDGER_PATH, RESET_PATH
 from stallwatch.testing.ledger import RequestRecord
 from support.markdown import ROOT, prose
 
@@ -117,6 +117,7 @@ def test_the_ledger_is_described_with_its_own_names() -> None:
     described = {name for name in cells(table) if name.isidentifier()} - {"fin", "rst", "server"}
     assert described <= set(RequestRecord.__annotations__)
     assert LEDGER_PATH in testing
+    assert RESET_PATH in testing
 
 
 def test_modules_named_in_the_text_exist() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,16 @@ def test_a_policy_file_is_understood_whole(
     layers = load({}, policy_file=path)
     assert caplog.messages == []
     assert len(layers.rules) == len(tomllib.loads(block.code)["rule"])
+
+
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.scenario not in (None, "healthy")], ids=str
+)
+def test_an_example_with_a_fault_names_the_gateway_that_reproduces_it(block: Block) -> None:
+    command = shlex.split(block.code.splitlines()[0])
+    assert command[:4] == ["#", "stallwatch", "gateway", "--port"]
+    assert command[command.index("--model") + 1] == f"{block.model}={block.scenario}"
+    assert ("gpt-4o-mini" in block.code) is (command[-2:] == ["--default", "healthy"])
 
 
 def test_every_marked_block_is_of_a_kind_that_is_run() -> None:

@@ -8,7 +8,8 @@ from enum import StrEnum
 import openai
 import pytest
 
-from stallwatch import HedgePolicy, Route, Run, RunCancelledError
+import stallwatch
+from stallwatch import HedgePolicy, RetryPolicy, Route, Router, Run, RunCancelledError
 from stallwatch.core import budget, hedging, opening, pacing
 from stallwatch.core.words import (
     AttemptRole,
@@ -22,6 +23,7 @@ from stallwatch.resolution import BUILT_IN
 from stallwatch.routing.side_effects import leaves_traces
 from stallwatch.testing import FaultGateway
 from support.markdown import ROOT, prose
+from support.places import MESSAGES
 from support.telemetry import instrumented
 
 
@@ -129,6 +131,42 @@ def test_kinds_and_reasons_named_in_the_routing_page_exist() -> None:
 
 def test_a_routes_fields_are_on_the_page() -> None:
     assert set(Route.__dataclass_fields__) <= first_cells("routing.md")
+
+
+def test_a_number_and_a_delay_stand_for_their_policies() -> None:
+    with openai.OpenAI(api_key="test") as client:
+        router = Router([Route(client=client)], retry=1, hedge="p95")
+    assert router.retry == RetryPolicy(max_retries=1)
+    assert router.hedge == HedgePolicy(delay="p95")
+
+
+@pytest.mark.parametrize(
+    ("routed", "decision"), [(False, RetryDecision.PARTIAL_OUTPUT), (True, RetryDecision.NOT_REPLAYABLE)]
+)
+def test_what_falls_silent_after_its_role_is_not_tried_again(routed: bool, decision: RetryDecision) -> None:
+    with FaultGateway() as gateway, instrumented(first_token=0.2, max_retries=1):
+        with openai.OpenAI(base_url=gateway.base_url, api_key="test") as client:
+            asking = Router([Route(client=client)]) if routed else client
+            with pytest.raises(stallwatch.StreamTimeoutError) as stall:
+                list(
+                    asking.chat.completions.create(
+                        model="stall-after:tokens=0", messages=MESSAGES, stream=True
+                    )
+                )
+        assert stall.value.decision == decision
+        assert len(gateway.ledger().requests) == 1
+
+
+def test_a_page_instead_of_an_answer_is_an_empty_one_and_a_router_falls_back() -> None:
+    asked = {"messages": MESSAGES, "stream": True}
+    with (
+        FaultGateway() as gateway,
+        instrumented(),
+        openai.OpenAI(base_url=gateway.base_url, api_key="test") as client,
+    ):
+        assert list(client.chat.completions.create(model="non-sse", **asked)) == []
+        router = Router([Route(client=client, model=model) for model in ("non-sse", "healthy")])
+        assert len(list(router.chat.completions.create(**asked))) > 1
 
 
 def test_a_cancel_is_no_api_error() -> None:

@@ -133,8 +133,12 @@ BAD_ROUTERS: list[tuple[str, Settings, str]] = [
         lambda a, b: {"routes": [Route(client=a), Route(client=b)]},
         "client=AsyncOpenAI",
     ),
-    ("a number for a hedge", lambda a, _: {"routes": [Route(client=a)], "hedge": 0.8}, "hedge=0.8"),
-    ("a number for retries", lambda a, _: {"routes": [Route(client=a)], "retry": 2}, "retry=2"),
+    ("a negative delay for a hedge", lambda a, _: {"routes": [Route(client=a)], "hedge": -1}, "delay=-1"),
+    (
+        "a negative number of retries",
+        lambda a, _: {"routes": [Route(client=a)], "retry": -1},
+        "max_retries=-1",
+    ),
     ("a policy for retries", lambda a, _: {"routes": [Route(client=a)], "retry": Policy()}, "retry=Policy"),
     (
         "no such reason",

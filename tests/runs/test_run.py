@@ -17,7 +17,7 @@ import pytest
 
 import stallwatch
 from stallwatch.run import Run, current_run
-from stallwatch.runtime import sweeper
+from stallwatch.runtime import waker
 from support.leaks import wait_until
 
 
@@ -38,7 +38,7 @@ class FakeCall:
 @pytest.fixture(autouse=True)
 def helper_thread() -> None:
     """A call starts it; there is none here."""
-    sweeper.ensure_running()
+    waker.ensure_running()
 
 
 def woken(*calls: FakeCall) -> None:
@@ -150,7 +150,7 @@ def test_calls_are_woken_in_the_helper_thread_with_the_reason_set() -> None:
         run.cancel("stop")
         woken(*calls)
     assert {call.woken[0] for call in calls} == {"stop"}
-    assert {name for call in calls for name in call.threads} == {"stallwatch-sweeper"}
+    assert {name for call in calls for name in call.threads} == {"stallwatch-waker"}
 
 
 def test_a_call_that_has_left_is_woken_no_more() -> None:

@@ -16,7 +16,7 @@ import pytest
 import stallwatch
 from runs.standstills import GOOD, PATIENT
 from stallwatch.run import Run, current_run
-from stallwatch.runtime import sweeper
+from stallwatch.runtime import waker
 from stallwatch.testing import FaultGateway, Headers, RefuseHeaders, Role, Silence, Token, mute_server
 from support.bounds import LATE
 from support.children import spawn
@@ -38,7 +38,7 @@ def read(client: openai.OpenAI, model: str = "m") -> list[Any]:
 def delivered() -> None:
     """Wait until the helper thread has done all it was told so far."""
     done = threading.Event()
-    sweeper.soon(done.set)
+    waker.soon(done.set)
     assert done.wait(2)
 
 
@@ -127,16 +127,16 @@ def test_a_handler_may_cancel_while_its_own_thread_joins_the_run(
 
 def test_a_handler_may_cancel_while_its_own_thread_cancels(on_signal: Any, monkeypatch: Any) -> None:
     run = Run()
-    put = sweeper.soon
+    put = waker.soon
 
     def interrupted(job: Any) -> None:
-        monkeypatch.setattr(sweeper, "soon", put)
+        monkeypatch.setattr(waker, "soon", put)
         signal.raise_signal(signal.SIGUSR1)
         put(job)
 
     on_signal(lambda: run.cancel("handler"))
     with run:
-        monkeypatch.setattr(sweeper, "soon", interrupted)
+        monkeypatch.setattr(waker, "soon", interrupted)
         run.cancel("first")
     assert run.reason == "first"
 
@@ -267,8 +267,8 @@ with FaultGateway() as gateway, instrumented(**LIMITS):
         next(stream)
         child = os.fork()
         if child == 0:
-            from stallwatch.runtime import sweeper
-            sweeper.ensure_running()
+            from stallwatch.runtime import waker
+            waker.ensure_running()
             run.cancel("in the child")
             time.sleep(0.3)
             os._exit(0 if run.cancelled else 1)
@@ -329,7 +329,7 @@ def test_the_helper_thread_outlives_no_run_for_long(gateway: FaultGateway) -> No
     with instrumented(**PATIENT), SYNC.client(gateway.base_url) as client, Run():
         client.chat.completions.create(model="healthy:gap=0", messages=MESSAGES)
     wait_until(
-        lambda: "stallwatch-sweeper" not in {thread.name for thread in threading.enumerate()},
+        lambda: "stallwatch-waker" not in {thread.name for thread in threading.enumerate()},
         lambda: "it still runs",
         4,
     )

@@ -117,11 +117,23 @@ def test_the_total_bounds_all_attempts_together(plain: Place, driver: Driver) ->
 
 @drivers
 def test_the_total_cuts_a_back_off_short(plain: Place, driver: Driver) -> None:
-    with instrumented(total=0.2):
+    """Without an answer there is no error of the server's to be raised now."""
+    with instrumented(total=0.4, first_token=0.2) as captured:
         began = time.monotonic()
-        told = driver.tell(plain.base_url, "error-status:code=503", options={"max_retries": 2})
+        told = driver.tell(plain.base_url, ANSWERS_NOTHING, options={"max_retries": 2})
     assert isinstance(told.error, stallwatch.TotalTimeoutError)
-    assert time.monotonic() - began < 0.7
+    assert told.error.decision == "deadline"
+    assert 0.35 < time.monotonic() - began < 0.9
+    assert captured.attributes()["stallwatch.retry.decision"] == "deadline"
+
+
+@drivers
+def test_a_back_off_beyond_the_total_is_not_begun(plain: Place, driver: Driver) -> None:
+    with instrumented(total=0.2) as captured:
+        told = driver.tell(plain.base_url, "error-status:code=503", options={"max_retries": 2})
+    assert type(told.error) is openai.InternalServerError
+    assert told.seconds < 0.3
+    assert captured.attributes()["stallwatch.retry.decision"] == "deadline"
 
 
 @drivers

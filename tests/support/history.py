@@ -86,7 +86,10 @@ def _instrument(spec: MetricSpec, labels: dict[str, str]) -> Iterator[_Series]:
     name = q.series(spec)
     if spec.kind is not Instrument.HISTOGRAM:
         gauge = spec.kind is not Instrument.COUNTER
-        rare = "stalled" in labels.values() or labels.get(q.ATTEMPT_ROLE) in (q.FAILED_RETRY, q.FAILED_FALLBACK)
+        rare = "stalled" in labels.values() or labels.get(q.ATTEMPT_ROLE) in (
+            q.FAILED_RETRY,
+            q.FAILED_FALLBACK,
+        )
         rate = 5 if gauge else 0.002 if rare else 0.1
         yield _Series(_text(name, labels), rate, gauge=gauge, long=not gauge and spec is catalogue.STREAMS)
         return

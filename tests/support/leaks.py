@@ -16,7 +16,7 @@ __all__ = ["leaves_nothing", "run", "sweeper_has_ended", "wait_until"]
 
 _T = TypeVar("_T")
 
-SWEEPER = "stallwatch-sweeper"
+HELPERS = ("stallwatch-sweeper", "stallwatch-waker")
 _PATIENCE = 1.0
 _DESCRIPTORS = Path("/proc/self/fd")
 
@@ -62,11 +62,11 @@ async def _without_leftovers(story: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _more_threads(before: set[threading.Thread]) -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread not in before and thread.name != SWEEPER}
+    return {thread for thread in threading.enumerate() if thread not in before and thread.name not in HELPERS}
 
 
 def _sweepers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == SWEEPER]
+    return [thread for thread in threading.enumerate() if thread.name in HELPERS]
 
 
 def _sockets() -> set[str]:

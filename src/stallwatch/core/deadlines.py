@@ -46,6 +46,8 @@ class Until:
 
     at: float
     total: float
+    set_by: str = "run"
+    """Who set that total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

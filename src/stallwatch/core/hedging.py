@@ -113,6 +113,12 @@ class Race:
         self._hedged = True
         return self._launch(AttemptRole.HEDGE) if allowed else None
 
+    def withdraw(self, leg: int) -> None:
+        """A hedge that was to be started could not be; it is as if it had been refused."""
+        self._live.discard(leg)
+        self.roles.pop()
+        self._next -= 1
+
     def on_progress(self, leg: int) -> Accept | None:
         """A leg has made progress, or ended well; None when another has won before."""
         if self.decided:
@@ -150,6 +156,8 @@ class HedgeShare:
 
     def take(self) -> bool:
         """Spend a hedge; False when none is saved up."""
+        if self._share >= 1:
+            return True
         if self._saved < _ONE:
             return False
         self._saved -= 1

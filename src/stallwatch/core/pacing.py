@@ -87,6 +87,12 @@ class Pacing:
             return True
         return len(self._failures) == BURST and now - self._failures[0] <= BURST_WINDOW
 
+    def wait(self, now: float, delay: float) -> float:
+        """Return how long a retry would have to wait that would wait ``delay`` seconds by itself; reserves nothing."""
+        if not self.queueing(now):
+            return delay
+        return max(self._free(max(now + delay, self._until)) - now, delay)
+
     def reserve(self, now: float, delay: float) -> Slot:
         """Return the slot of a retry whose run would wait for ``delay`` seconds by itself."""
         if not self.queueing(now):

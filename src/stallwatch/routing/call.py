@@ -7,6 +7,7 @@ one call: they share its span, and only the leg that is released in the end ends
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from stallwatch.core.words import (
     RaceResult,
     RetryDecision,
 )
-from stallwatch.errors import EarlierRouteError
+from stallwatch.errors import EarlierRouteError, RunCancelledError, TotalTimeoutError
 from stallwatch.run import Run
 from stallwatch.runtime.attempt import Journey, Leg
 from stallwatch.runtime.failures import classify, describe
@@ -31,6 +32,8 @@ from stallwatch.runtime.inflight import InFlight
 from stallwatch.sdk.current import Place
 
 __all__ = ["LOST", "SOON", "Call", "Runner", "Unanswered"]
+
+log = logging.getLogger("stallwatch")
 
 LOST = "another route answered first"
 _LEFT = "the caller was interrupted"
@@ -142,7 +145,12 @@ class Call:
         allowed = self._share.take()
         self._refused = not allowed
         launch = self._race.on_due(allowed=allowed)
-        return None if launch is None else self._prepare(launch)
+        if launch is None:
+            return None
+        log.info(
+            "no progress within %.2f s, asking route %s too", self.delay or 0.0, self._title(launch.route)
+        )
+        return self._prepare(launch)
 
     @property
     def opened(self) -> bool:
@@ -188,15 +196,35 @@ class Call:
         following = self._race.on_failure(leg.number, self._decision(leg, error))
         if following is None:
             return None
+        over = isinstance(error, _NOBODYS)
         if isinstance(following, Launch):
             run = leg.run
             if run is not None and run.failed is not None:
                 run.recorders.fallback(run, run.failed, self._title(leg.route), self._title(following.route))
+            log.info("going on with route %s", self._title(following.route))
             return self._prepare(following)
-        self._tell_of_hedge(leg.run, HedgeResult.FAILED)
+        for other in self._legs:
+            if other is not leg and other.error is None and other.run is not None:
+                other.lost = True
+                other.run.lose()
+        if not over:
+            self._tell_of_hedge(leg.run, HedgeResult.FAILED)
         leg.release()
         self._chain(error, leg)
         return error
+
+    def forget(self, leg: Runner) -> None:
+        """A hedge could not be started; the first leg goes on alone."""
+        self._race.withdraw(leg.number)
+        self._legs.remove(leg)
+        self._refused = True
+
+    def interrupt_the_rest(self) -> None:
+        """The call has failed: legs that are still under way are of no use any more."""
+        for leg in self._legs:
+            if leg.error is None and leg.result is None:
+                leg.lost = True
+                leg.scope.cancel(LOST)
 
     @property
     def live(self) -> bool:
@@ -232,7 +260,7 @@ class Call:
     def _chain(self, error: BaseException, last: Runner) -> None:
         """Hang the earlier routes' errors under the one that is raised, the newest first."""
         for leg in reversed(self._legs):
-            if leg is last or leg.error is None or leg.lost:
+            if leg is last or leg.error is None or leg.lost or isinstance(leg.error, _NOBODYS):
                 continue
             _, text, _ = describe(leg.error, None)
             earlier = EarlierRouteError(self._title(leg.route), text)
@@ -244,6 +272,10 @@ class Call:
             if earlier.__cause__ is None:
                 return
             error = leg.error
+
+
+_NOBODYS = (RunCancelledError, TotalTimeoutError)
+"""Errors that no route is to blame for: what the user ended, or the call's own total."""
 
 
 def _chain_of(error: BaseException) -> list[BaseException]:

@@ -27,10 +27,9 @@ class Racer:
 
     def call(self, call: Call) -> Any:
         """Return the answer of the first route that gives one; raises the last route's error."""
-        return self._in_turn(call) if call.delay is None else self._side_by_side(call)
+        return self._in_turn(call, call.begin()) if call.delay is None else self._side_by_side(call)
 
-    def _in_turn(self, call: Call) -> Any:
-        leg = call.begin()
+    def _in_turn(self, call: Call, leg: Runner) -> Any:
         while True:
             try:
                 result = self._perform(call, leg)
@@ -61,7 +60,12 @@ class Racer:
 
     def _side_by_side(self, call: Call) -> Any:
         over: queue.SimpleQueue[Runner] = queue.SimpleQueue()
-        self._start(call, call.begin(), over)
+        first = call.begin()
+        try:
+            self._start(call, first, over)
+        except RuntimeError:
+            # No thread to be had: without one there is no race.
+            return self._in_turn(call, first)
         try:
             while True:
                 leg = self._next(call, over)
@@ -82,6 +86,7 @@ class Racer:
                 elif following is not None:
                     raise following
         except Exception:
+            call.interrupt_the_rest()
             raise
         except BaseException:
             call.abandon()
@@ -112,7 +117,10 @@ class Racer:
                 return None
         hedge = call.hedge()
         if hedge is not None:
-            self._start(call, hedge, over)
+            try:
+                self._start(call, hedge, over)
+            except RuntimeError:
+                call.forget(hedge)
         return None
 
     def _start(self, call: Call, leg: Runner, over: queue.SimpleQueue[Runner]) -> None:

@@ -84,7 +84,7 @@ class Retries:
 class Journey:
     """What the legs of one call have in common: a call that has several routes has a run on each it asks."""
 
-    __slots__ = ("_numbers", "attempts", "eligible", "routes_left", "stalls")
+    __slots__ = ("_numbers", "attempts", "eligible", "ran_out", "routes_left", "stalls")
 
     def __init__(
         self, eligible: frozenset[FailureKind | FailureReason], routes_left: Callable[[int], int]
@@ -95,6 +95,13 @@ class Journey:
         self.attempts = 0
         """Attempts so far, on all legs."""
         self.stalls = 0
+        self.ran_out = False
+        """Whether the total, which is the call's, has been found spent."""
+
+    def first_to_run_out(self) -> bool:
+        """Return whether this leg is the first to find the total spent: that is one stall, not one a leg."""
+        first, self.ran_out = not self.ran_out, True
+        return first
 
     def number(self) -> int:
         """Return the number of an attempt that begins; legs may run in several threads."""

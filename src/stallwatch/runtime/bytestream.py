@@ -21,7 +21,7 @@ from typing import Any
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import VISIBLE, only_comments
 from stallwatch.core.words import Outcome
-from stallwatch.runtime import async_guard, sweeper
+from stallwatch.runtime import async_guard, sweeper, waker
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.splicing import AsyncSplice, SyncSplice
@@ -119,7 +119,7 @@ class SyncProxy(_Proxy):
             if run.resending:
                 # The request is being sent again, and there is no body yet that could be closed. Not woken from here:
                 # this may be a signal handler in the very thread that waits.
-                sweeper.soon(partial(sweeper.insist, run.wake))
+                waker.soon(partial(waker.insist, run.wake))
         try:
             self._body.close()
         finally:
@@ -167,7 +167,7 @@ class AsyncProxy(_Proxy):
         if not inside:
             run.closed = True
             if run.resending:
-                sweeper.soon(partial(sweeper.insist, run.wake))
+                waker.soon(partial(waker.insist, run.wake))
         try:
             await self._body.close()
         finally:

@@ -140,11 +140,12 @@ class InFlight(RunState):
         self.tracker.on_stall(found)
         self.stall = found
         self.own_stalls += 1
-        if self.leg is not None:
+        if self.leg is not None and not (found.phase is Phase.TOTAL and self.leg.journey.ran_out):
             self.leg.journey.stalls += 1
         if enforce:
             self.pending = found
-        self.recorders.stall(self, found, StallAction.ABORT if enforce else StallAction.OBSERVE)
+        if self.leg is None or found.phase is not Phase.TOTAL or self.leg.journey.first_to_run_out():
+            self.recorders.stall(self, found, StallAction.ABORT if enforce else StallAction.OBSERVE)
         return enforce
 
     def survived(self) -> None:
@@ -176,8 +177,12 @@ class InFlight(RunState):
             chunks_received=tracker.chunks,
             stream_lifetime=monotonic() - tracker.attempt_started,
             attempt=max(self.attempts, 1) if self.attempt is None else self.attempt.number,
-            set_by="run" if stall.scoped else self.policy.decided_by(stall.phase),
+            set_by=self._set_by(stall),
         )
+
+    def _set_by(self, stall: Stall) -> str:
+        until = self.tracker.until
+        return until.set_by if stall.scoped and until is not None else self.policy.decided_by(stall.phase)
 
     # Ends
 

@@ -8,6 +8,7 @@ together, and each is told with the verdict that led to it.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stallwatch.clock import monotonic
 from stallwatch.core.attempts import Standing, after_attempt, may_fall_back
-from stallwatch.core.budget import LONGEST_SERVER_WAIT
+from stallwatch.core.budget import LONGEST_SERVER_WAIT, back_off
 from stallwatch.core.classify import Failure, verdict_of
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import AttemptRole, Diagnosis, Mode, Outcome, RetryDecision
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 _FAILURES = frozenset({Outcome.FAILED, Outcome.STALLED, Outcome.TRUNCATED, Outcome.CANCELLED})
+
+log = logging.getLogger("stallwatch")
 
 _dice = random.Random()
 """Its own, so that back-offs neither follow nor disturb the numbers of a program that seeds the common one."""
@@ -98,6 +101,9 @@ def _decided(
     following = run.decided
     if outcome is Outcome.CANCELLED or (following is None and (attempt is not None or run.held)):
         following = _refused(run, failure_behind(run, outcome, error))
+    if following is not None and following.decision is RetryDecision.RETRY and attempt is None:
+        # It ended in the wait for the next attempt, which was never made.
+        following = replace(following, decision=RetryDecision.DEADLINE)
     if not run.held or run.leg is None or following is None or following.decision is RetryDecision.RETRY:
         return following
     # Nothing that a router still holds back has been delivered, whatever has passed the seams below it.
@@ -110,10 +116,17 @@ def _decided(
         routes_left=leg.journey.routes_left(leg.number),
         eligible=leg.journey.eligible,
     )
-    mild = following.decision in (RetryDecision.PARTIAL_OUTPUT, RetryDecision.RETRIES_OFF)
-    if elsewhere is RetryDecision.FALLBACK or mild:
+    if elsewhere is RetryDecision.FALLBACK:
         return replace(following, decision=elsewhere)
-    return following
+    if following.decision is RetryDecision.PARTIAL_OUTPUT:
+        # The role has passed the seam, so this route's body cannot be replaced; but nobody has got it.
+        spent = run.tracker.attempts > run.retries.allowed
+        return replace(following, decision=elsewhere if spent else RetryDecision.NOT_REPLAYABLE)
+    return (
+        replace(following, decision=elsewhere)
+        if following.decision is RetryDecision.RETRIES_OFF
+        else following
+    )
 
 
 def failure_behind(run: InFlight, outcome: Outcome, error: BaseException | None) -> Failure:
@@ -154,6 +167,13 @@ def after_failure(run: InFlight, failure: Failure, *, replayable: bool) -> Follo
         paced=proposal.paced,
     )
     if decided.decision is RetryDecision.RETRY:
+        log.info(
+            "attempt %i failed (%s: %s), trying again in %.2f s",
+            run.attempts,
+            standing.verdict.kind.value,
+            standing.verdict.reason.value,
+            decided.delay,
+        )
         run.proposal = proposal
         _close_failed(run, Outcome.STALLED if failure.stalled else Outcome.FAILED, now)
     else:
@@ -173,7 +193,8 @@ def _standing(
 ) -> Standing:
     return Standing(
         verdict=verdict_of(failure),
-        delivered=run.delivered,
+        delivered=run.delivered
+        or (run.attempt is not None and run.tracker.chunks > run.attempt.chunks_before),
         cancelled=run.over,
         retries_made=max(run.tracker.attempts - 1, 0),
         retries_allowed=run.retries.allowed,
@@ -202,17 +223,20 @@ def _refused(run: InFlight, failure: Failure) -> Following:
 
 
 def may_sdk_retry(run: InFlight, headers: Headers, status: int) -> bool:
-    """Tell whether the wait the server asks for can be slept at all; else the SDK is to raise its error at once.
+    """Tell whether the wait before the next attempt can be slept at all; else the SDK is to raise its error at once.
 
-    Some releases refuse a long wait by themselves; the reason is remembered for them as well.
+    It cannot when it is longer than is ever slept, or would not end before the total; the queue in front of the route
+    is part of it. Some releases refuse a long server's wait by themselves: the reason is remembered for them as well.
     """
-    wait, left = server_wait(headers, time.time()), run.total_left()
-    if wait is None or verdict_of(Failure(status=status)).diagnosis is not Diagnosis.RETRYABLE:
+    if verdict_of(Failure(status=status)).diagnosis is not Diagnosis.RETRYABLE:
         return True
+    wait, left = server_wait(headers, time.time()), run.total_left()
+    least = back_off(max(run.tracker.attempts - 1, 0), 1.0)
+    needed = _route(run).wait(monotonic(), delay=least if wait is None else wait)
     refusal = None
-    if wait > LONGEST_SERVER_WAIT:
+    if needed > LONGEST_SERVER_WAIT:
         refusal = RetryDecision.SERVER_WAIT
-    elif left is not None and wait >= left:
+    elif left is not None and needed >= left:
         refusal = RetryDecision.DEADLINE
     if refusal is not None:
         run.refusal = (refusal, wait)
@@ -233,9 +257,11 @@ def before_sdk_retry(
             wanted = max(delay, wait)
         run.proposal = route.count(now, delay=wanted, server_wait=wait)
         wanted = run.proposal.delay if left is None else min(run.proposal.delay, left)
+    # A transport's timeout has no error of the server's to be raised now: the call waits its total out.
+    in_vain = left is not None and wanted >= left
     following = run.decided = Following(
         verdict=verdict,
-        decision=RetryDecision.RETRY,
+        decision=RetryDecision.DEADLINE if in_vain else RetryDecision.RETRY,
         delay=wanted,
         server_wait=wait,
         paced=run.proposal is not None and run.proposal.paced,

@@ -69,6 +69,11 @@ class Route:
         with self._lock:
             self._pacing.on_success(now)
 
+    def wait(self, now: float, *, delay: float, server_wait: float | None = None) -> float:
+        """Return the seconds a retry would have to wait now, the queue included; reserves nothing."""
+        with self._lock:
+            return self._pacing.wait(now, max(delay, server_wait or 0.0))
+
     def count(self, now: float, *, delay: float, server_wait: float | None = None) -> Proposal:
         """An attempt failed and the SDK will try again after ``delay`` seconds without asking.
 

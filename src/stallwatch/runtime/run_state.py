@@ -106,7 +106,7 @@ class RunState:
         self.retries = Retries()
         self.retries_wanted: int | None = None
         self.proposal: Proposal | None = None
-        self.refusal: tuple[RetryDecision, float] | None = None
+        self.refusal: tuple[RetryDecision, float | None] | None = None
         self.delivered = False
         self.resending = False
         # Its place in a call with several routes; see ``routing``.

@@ -35,16 +35,23 @@ def settle(run: InFlight, error: BaseException) -> BaseException | None:
     if isinstance(error, StreamTimeoutError):
         # Raised by a seam below, between attempts.
         run.end(Outcome.STALLED, error)
-        return error
+        return _explained(run, error)
     if isinstance(pending, Stall):
         ours = run.timeout_error(pending)
         run.end(Outcome.STALLED, ours)
-        return ours
+        return _explained(run, ours)
     if run.closed and not run.orphaned:
         # The user closed the response under this wait, from elsewhere.
         run.end_by_close(cancelled=False)
         return error
     run.end(Outcome.FAILED, error)
+    return error
+
+
+def _explained(run: InFlight, error: StreamTimeoutError) -> StreamTimeoutError:
+    following = run.following
+    if following is not None and error.decision is None:
+        error.not_tried_again(following.decision.value)
     return error
 
 

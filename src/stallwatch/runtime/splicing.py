@@ -28,7 +28,7 @@ from stallwatch.core.classify import Failure
 from stallwatch.core.opening import Opening
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Phase, RetryDecision
-from stallwatch.runtime import async_guard, retrying, waking
+from stallwatch.runtime import async_guard, retrying, waker, waking
 from stallwatch.runtime.failures import failure_of, failure_of_frame
 from stallwatch.runtime.inflight import InFlight
 
@@ -71,6 +71,7 @@ class Splice:
         self._run = run
         self._again = again
         self._pieces: Any = None
+        self._chunks_before = run.tracker.chunks
         self._error: Exception | None = None
         self._stall: Stall | None = None
         self._opening = self._new_opening()
@@ -88,7 +89,10 @@ class Splice:
         run, opening = self._run, self._opening
         run.on_bytes(data)
         if opening is None:
-            if not run.delivered and not (self.event_stream and only_comments(data)):
+            if self._encoded:
+                # What it says cannot be seen here, only that its decoder has begun.
+                self._again = None
+            elif not run.delivered and not (self.event_stream and only_comments(data)):
                 self._settle_down()
             return data, None
         passed = opening.take(data)
@@ -110,7 +114,7 @@ class Splice:
             return rest, False
         if not run.call.stream or run.ended or run.over:
             return None, False
-        if run.delivered:
+        if run.delivered or self._encoded:
             if run.reader is not None and not run.tracker.chunks and not self.event_stream:
                 # The SDK has found no event in it, and ends the iteration without a word.
                 run.answerless, run.delivered = "not_event_stream", False
@@ -133,7 +137,7 @@ class Splice:
     def _failure(self, error: BaseException) -> Failure | None:
         """Return the facts of what surfaced, or None when it is not for this run to try again."""
         run = self._run
-        if run.ended or run.over or run.delivered:
+        if run.ended or run.over or run.delivered or run.tracker.chunks > self._chunks_before:
             return None
         if isinstance(run.pending, Stall):
             return None if run.pending.phase is Phase.TOTAL else Failure(stalled=True)
@@ -210,12 +214,15 @@ class SyncSplice(Splice):
         following = run.decided
         if again is None or following is None:
             return False
+        waker.ensure_running()
         run.resending = True
         try:
             self.inner.close()
             waking.sleep(run, following.delay)
             if run.closed:
                 return False
+            if not again.replayable:
+                self._give_up()
             response = again.send()
         except Exception:
             if run.closed and not run.cancelled:
@@ -286,12 +293,15 @@ class AsyncSplice(Splice):
         if again is None or following is None:
             return False
         waiter = async_guard.waiter_of(run)
+        waker.ensure_running()
         run.resending = True
         waiter.before_headers = True
         try:
             await self.inner.aclose()
             waiter.look_ahead()
             await anyio.sleep(following.delay)
+            if not again.replayable:
+                self._give_up()
             response = await again.send()
         except asyncio.CancelledError:
             if run.closed and not run.cancelled and waiter.fired and await waiter.reclaim():

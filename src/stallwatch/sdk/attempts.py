@@ -85,7 +85,7 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
 
 
 def _bound_connects(client: Any, request: Any) -> None:
-    pool = getattr(client._client._transport_for_url(request.url), "_pool", None)
+    pool = breaking.pool_of(client._client._transport_for_url(request.url))
     if pool is not None:
         BoundedConnects.install(pool, _governing)
 

@@ -17,7 +17,7 @@ from typing import Any
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import shut_down
 
-__all__ = ["EXTENSION", "break_off", "end_handshake", "stream_of", "watch_handshake"]
+__all__ = ["EXTENSION", "break_off", "end_handshake", "pool_of", "stream_of", "watch_handshake"]
 
 EXTENSION = "stallwatch"
 """The name in a request's ``extensions`` under which its run travels."""
@@ -72,6 +72,20 @@ def end_handshake(run: InFlight) -> None:
         spare.close()
 
 
+def pool_of(transport: Any, depth: int = 3) -> Any:
+    """Return the connection pool of a transport, also of one that is wrapped in another; None when there is none."""
+    pool = getattr(transport, "_pool", None)
+    if pool is not None or depth == 0:
+        return pool
+    for inner in getattr(transport, "__dict__", {}).values():
+        # Transports are told by their one method.
+        if hasattr(inner, "handle_request") or hasattr(inner, "handle_async_request"):
+            pool = pool_of(inner, depth - 1)
+            if pool is not None:
+                return pool
+    return None
+
+
 def _innermost(connection: Any) -> Any:
     while getattr(connection, "_connection", None) is not None:
         connection = connection._connection
@@ -81,9 +95,9 @@ def _innermost(connection: Any) -> Any:
 def _entry_of(client: Any, request: Any) -> Any:
     if client is None:
         return None
-    pool = client._client._transport_for_url(request.url)._pool
+    pool = pool_of(client._client._transport_for_url(request.url))
     mine = request.extensions.get(EXTENSION)
-    for entry in list(pool._requests):
+    for entry in list(getattr(pool, "_requests", ())):
         if entry.request.extensions.get(EXTENSION) is mine:
             return entry
     return None

@@ -19,9 +19,9 @@ from stallwatch.clock import monotonic
 from stallwatch.core.classify import Failure
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode, Phase, RetryDecision
-from stallwatch.policy import call_policies
+from stallwatch.policy import call_layers
 from stallwatch.resolution import resolve
-from stallwatch.runtime import closing, registry, retrying, sweeper
+from stallwatch.runtime import closing, registry, retrying, sweeper, waker
 from stallwatch.runtime.async_guard import AsyncGuard, TaskWaiter, waiter_of
 from stallwatch.runtime.bytestream import guarded_bytes
 from stallwatch.runtime.inflight import InFlight
@@ -51,7 +51,7 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
         base_url=base_url_of(client),
         effort=effort_of(options),
         client=client_policy,
-        calls=call_policies(),
+        calls=call_layers(),
         stream=stream,
     )
     if policy.mode is Mode.OFF:
@@ -62,6 +62,8 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
         where.run = run
     if stream or run.scope is not None:
         sweeper.ensure_running()
+    if run.scope is not None:
+        waker.ensure_running()
     return run
 
 
@@ -152,8 +154,11 @@ def _read_result(result: Any) -> Reader | None:
         return None
 
 
-def attach_bytes(response: Any, client: Any, options: Any) -> None:
-    """Put the byte seam under ``response``, whose body is still open, and bound its reads."""
+def attach_bytes(response: Any, client: Any, options: Any, attached: Callable[[], bool]) -> None:
+    """Put the byte seam under ``response``, whose body is still open, and bound its reads.
+
+    ``attached`` tells whether the patches still are.
+    """
     run = run_of(getattr(response, "request", None))
     if run is None or run.ended:
         return
@@ -163,7 +168,7 @@ def attach_bytes(response: Any, client: Any, options: Any) -> None:
     kind = response.headers.get("content-type", "")
     again = None
     if run.call.stream and run.retries.allowed and run.policy.mode is Mode.ENFORCE and options is not None:
-        again = Resend(run, client, options, response)
+        again = Resend(run, client, options, response, attached)
     inner = response.stream
     proxy = guarded_bytes(
         inner,

@@ -228,7 +228,7 @@ class Patches:
         if response is not None:
             try:
                 if resent_before() is None:
-                    attach_bytes(response, client, kwargs.get("options"))
+                    attach_bytes(response, client, kwargs.get("options"), lambda: self._active)
                 else:
                     attach_again(response)
             except Exception as error:

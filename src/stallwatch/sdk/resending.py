@@ -8,6 +8,7 @@ must not keep its prompt.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from openai._base_client import AsyncAPIClient
@@ -25,9 +26,12 @@ _ADOPTED = ("status_code", "headers", "extensions", "history", "default_encoding
 class Resend:
     """See ``runtime.splicing.Again``."""
 
-    __slots__ = ("_client", "_encoding", "_options", "_response", "_run")
+    __slots__ = ("_attached", "_client", "_encoding", "_options", "_response", "_run")
 
-    def __init__(self, run: InFlight, client: Any, options: Any, response: Any) -> None:
+    def __init__(
+        self, run: InFlight, client: Any, options: Any, response: Any, attached: Callable[[], bool]
+    ) -> None:
+        self._attached = attached
         self._run = run
         self._client = weakref.ref(client)
         self._response = weakref.ref(response)
@@ -37,7 +41,9 @@ class Resend:
     @property
     def replayable(self) -> bool:
         """Whether client and response are still there, and the body is one that can be sent twice."""
-        return self._client() is not None and self._response() is not None and not self._run.call.uploads
+        held = self._client() is not None and self._response() is not None
+        # With the patches gone it would be sent unguarded.
+        return held and self._attached() and not self._run.call.uploads
 
     def reads_raw(self, response: Any) -> bool:
         """Tell whether both answers are compressed in the same way, or not at all."""

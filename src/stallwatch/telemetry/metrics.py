@@ -76,7 +76,6 @@ class MetricRecorder:
         "_labels",
         "_live",
         "_longest_gap",
-        "_models",
         "_retries",
         "_routed",
         "_stall_wait",
@@ -91,7 +90,6 @@ class MetricRecorder:
     def __init__(self, meter: Meter, live: LiveRuns) -> None:
         self._live = live
         self._labels: dict[tuple[str, str, str | None], Labels] = {}
-        self._models: set[str] = set()
         self._routed: set[int] = set()
         self.active = True
         self._duration = _histogram(meter, catalogue.DURATION)
@@ -116,11 +114,8 @@ class MetricRecorder:
         if found is not None:
             return found
         model = call.model
-        if model is not None and model not in self._models:
-            if len(self._models) >= catalogue.MODEL_CAP:
-                model = catalogue.OTHER
-            else:
-                self._models.add(model)
+        if model is not None and len(self._labels) >= catalogue.MODEL_CAP:
+            model = catalogue.OTHER
         labels: Labels = {Attr.OPERATION: call.operation, Attr.PROVIDER: call.provider}
         if model is not None:
             labels[Attr.REQUEST_MODEL] = model
