@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.application import Application, scraped_at
+from e2e.drill import Drill, drilled
 from e2e.plans import plan
 from e2e.processes import Processes, free_ports, leftovers
 from e2e.prometheus import Prometheus
@@ -51,6 +52,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Generator[Collected]:
         decided(running)
         settled = stored(running.prometheus, ended)
         assert program.process is not None
+        metrics = f"http://127.0.0.1:{running.collector.ports['metrics']}/metrics"
         yield Collected(
             stack=running,
             prometheus=running.prometheus,
@@ -62,9 +64,8 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Generator[Collected]:
             ended=ended,
             settled=settled,
             program=program.process.text(),
-            exposition=scrape(
-                f"http://127.0.0.1:{running.collector.ports['metrics']}/metrics", openmetrics=True
-            ),
+            exposition=scrape(metrics, openmetrics=True),
+            plain=scrape(metrics),
         )
 
 
@@ -94,7 +95,15 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Generator[Ran]:
             settled=settled,
             program=program.process.text(),
             exposition=scrape(f"http://127.0.0.1:{port}/metrics", openmetrics=True),
+            plain=scrape(f"http://127.0.0.1:{port}/metrics"),
         )
+
+
+@pytest.fixture(scope="session")
+def drill(tmp_path_factory: pytest.TempPathFactory) -> Generator[Drill]:
+    """Run the drill for the alert and its runbook."""
+    with drilled(tmp_path_factory.mktemp("drill")) as done:
+        yield done
 
 
 def decided(running: Stack) -> None:

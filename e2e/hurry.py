@@ -20,8 +20,9 @@ FACTOR = 15 // INTERVAL
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIME = r"\d+(?:ms|[smhd])"
 _PLACES = re.compile(
-    rf"(?<=\[){_TIME}(?::{_TIME})?(?=\])|(?<=\boffset ){_TIME}\b|(?<=\bfor: ){_TIME}\b|(?<=\bkeep_firing_for: ){_TIME}\b"
+    rf"(?<=\[){_TIME}(?::{_TIME})?(?=\])|(?:(?<=\boffset )|(?<=\bfor: )|(?<=\bkeep_firing_for: )){_TIME}\b"
 )
+"""Where a duration is one: not in names, and not in what an alert says."""
 
 
 def hurried(rules: str) -> str:
@@ -40,5 +41,5 @@ def hurried_rules(folder: Path) -> Path:
 
 
 def _shorter(time: str) -> str:
-    number, unit = re.fullmatch(r"(\d+)(\w+)", time).groups()  # type: ignore[union-attr]
-    return f"{int(number) * _UNITS[unit] // FACTOR}ms"
+    number = time.rstrip("".join(_UNITS))
+    return f"{int(number) * _UNITS[time.removeprefix(number)] // FACTOR}ms"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
@@ -37,6 +38,8 @@ class Missing(Exception):
 def provide() -> Iterator[str]:
     """Bring everything that is missing, telling what is used."""
     yield f"launcher      {launcher()}"
+    if find_spec("opentelemetry.exporter.prometheus") is None:
+        raise Missing("opentelemetry-exporter-prometheus is not installed: see requirements-dev.txt")
     yield from _install()
     for program in ("prometheus", "prometheus-alertmanager"):
         yield f"{program:<13} {debian(program)}"

@@ -34,7 +34,9 @@ class Ran:
     program: str = field(repr=False)
     """What the program wrote."""
     exposition: str = field(repr=False)
-    """What Prometheus was told of the program at that moment."""
+    """What Prometheus was told of the program at that moment, with exemplars if there are any ..."""
+    plain: str = field(repr=False)
+    """... and what an older one would have been told."""
 
     def query(self, expr: str) -> list[tuple[Series, float]]:
         """Return the series and values of an instant query."""

@@ -1,4 +1,4 @@
-"""Following an alert's links as a person would: the runbook's section, the dashboard with its choices, a trace query."""
+"""Following an alert's links as a person would: the runbook's section, the dashboard as it opens, a trace query."""
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@ What the rules record needs a minute; the dashboard about that is asked in ``tes
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
-from dashboards.probe import Answer, Moment, ask_all, panels, shipped
+from dashboards.probe import Answer, Moment, ask, ask_all, panels, shipped
 
 from e2e.ran import Collected, Ran
 
@@ -96,6 +97,24 @@ def test_every_panel_that_is_empty_has_words_for_it(answers: list[Answer]) -> No
         if answer.kind == "panel" and not answer.series:
             (panel,) = [one for one in panels(boards[answer.board]) if one["title"] == panel_of(answer)]
             assert panel["fieldConfig"]["defaults"].get("noValue"), answer
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("stallwatch_stalls_total", "stallwatch_stalls"),
+        ("stallwatch_stream_oldest_wait_seconds", "stallwatch_stream_oldest_wait"),
+        ("stallwatch_outcome=~", "stallwatch_result=~"),
+    ],
+    ids=["suffix", "unit", "label"],
+)
+def test_a_name_that_nobody_emits_would_be_found(ran: Ran, right: str, wrong: str) -> None:
+    """Otherwise the checks above would mean nothing."""
+    board = json.dumps(shipped()[STREAMS])
+    assert right in board
+    moment = Moment(until=ran.settled, span=ran.span, window="30s")
+    answers = ask(ran.prometheus.url, json.loads(board.replace(right, wrong)), moment)
+    assert [one for one in empty(answers, STREAMS) if one.kind == "panel"]
 
 
 def test_before_the_first_call_nothing_fails(ran: Ran) -> None:

@@ -17,7 +17,7 @@ from support.telemetry import Captured
 
 CLOSE_SEEN = 1.0
 
-ASGI, WSGI = blocks(ROOT / "docs" / "web-servers.md")
+ASGI, _, WSGI = blocks(ROOT / "docs" / "web-servers.md")
 
 
 @pytest.fixture
