@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +12,10 @@ from dashboards import uids
 from dashboards.objective import Objective
 
 MODEL_VARIABLES = {"job": "job", "provider": q.PROVIDER, "model": q.MODEL}
+
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1, "d": 24}
+_WINDOW = re.compile(r"(?<!\d)(\d+)([smhd])\b(?:\] offset (\d+)([smhd])\b)?")
+"""A range, with its offset, or the window in a recorded series' name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,22 @@ COUNT = '{{ $value | printf "%.0f" }}'
 TIME = "{{ $value | humanizeDuration }}"
 
 
+def percent(share: float) -> str:
+    """Return a share as an annotation's ``humanizePercentage`` writes it."""
+    return f"{100 * share:.4g}%"
+
+
+def hours_back(alert: Alert) -> int:
+    """Return how many hours a dashboard must show: all that the alert looked at when its condition began to hold.
+
+    That is its longest window and its waiting time, rounded up to whole hours.
+    """
+    reaches = [0.0]
+    for number, unit, offset, of in _WINDOW.findall(alert.expr):
+        reaches.append(int(number) * _HOURS[unit] + (int(offset) * _HOURS[of] if offset else 0))
+    return math.ceil(max(reaches) + int(alert.wait[:-1]) * _HOURS[alert.wait[-1]])
+
+
 def told(goal: Objective, alert: Alert) -> dict[str, str]:
     """Return what an alert tells: what it is, what to do about it, and where to look."""
     chosen = "&".join(
@@ -52,5 +74,5 @@ def told(goal: Objective, alert: Alert) -> dict[str, str]:
         "summary": alert.summary,
         "description": alert.description,
         "runbook_url": f"{goal.runbooks}#{alert.name.lower()}",
-        "dashboard_url": f"{goal.grafana}/d/{alert.board}?{chosen}",
+        "dashboard_url": f"{goal.grafana}/d/{alert.board}?{chosen}&from=now-{hours_back(alert)}h&to=now",
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dashboards import promql as q
 from dashboards import uids
-from dashboards.alerting import COUNT, SHARE, TIME, WHO, Alert, label
+from dashboards.alerting import COUNT, SHARE, TIME, WHO, Alert, label, percent
 from dashboards.objective import FAST, SLOW, SUSTAINED, Burn, Objective, about
 from dashboards.recordings import BY, FIRST_TOKEN, OPEN, SILENT_SHARE, ratio, stalled
 
@@ -45,9 +45,14 @@ def _burn_fast(goal: Objective) -> Alert:
         expr=f"(\n{_burns(goal, FAST)}\n)\nor\n(\n{_burns(goal, SUSTAINED)}\n)",
         summary=f"Streams of {WHO} stall far more often than the objective allows.",
         description=(
-            f"{SHARE} of the streams ended in a stall within the hour (or six); the objective allows {goal.budget:.4g}."
+            f"{SHARE} of the streams ended in a stall within {_window(goal, FAST)}, or else within "
+            f"{_window(goal, SUSTAINED)}; the objective allows {percent(goal.budget)}."
         ),
     )
+
+
+def _window(goal: Objective, burn: Burn) -> str:
+    return f"{burn.long} (above {percent(goal.threshold(burn))}, and in the last {burn.short} too)"
 
 
 def _burn_slow(goal: Objective) -> Alert:
@@ -58,7 +63,7 @@ def _burn_slow(goal: Objective) -> Alert:
         expr=_burns(goal, SLOW),
         summary=f"Streams of {WHO} stall a little more often than the objective allows, for days.",
         description=(
-            f"{SHARE} of the streams ended in a stall within three days; the objective allows {goal.budget:.4g}."
+            f"{SHARE} of the streams ended in a stall within three days; the objective allows {percent(goal.budget)}."
         ),
         board=uids.SLO,
     )

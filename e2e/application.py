@@ -13,7 +13,10 @@ from e2e.processes import Process, Processes, clean_environ
 from e2e.traffic import KEY, SETTINGS
 from e2e.waiting import until
 
-__all__ = ["Answered", "Application", "scraped_at"]
+__all__ = ["SERVICE", "Answered", "Application", "scraped_at"]
+
+SERVICE = "e2e-program"
+"""The name under which the traffic program's telemetry comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class Application:
             "OPENAI_BASE_URL": base_url,
             "OPENAI_API_KEY": KEY,
             **SETTINGS,
-            "OTEL_SERVICE_NAME": "e2e-program",
+            "OTEL_SERVICE_NAME": SERVICE,
             "OTEL_RESOURCE_ATTRIBUTES": f"service.namespace=e2e,service.instance.id={name}",
             "OTEL_TRACES_EXPORTER": "otlp",
             "OTEL_METRICS_EXPORTER": "otlp",

@@ -16,7 +16,7 @@ from e2e.needs import ROOT
 __all__ = ["Chosen", "Section", "matches", "named", "opened", "section"]
 
 RUNBOOKS = ROOT / "dashboards" / "runbooks.md"
-_CONDITION = re.compile(r'span\.([\w.]+) = (?:"([^"]*)"|(true|false))')
+_CONDITION = re.compile(r'(span|resource)\.([\w.]+) = (?:"([^"]*)"|(true|false))')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,9 @@ def opened(url: str) -> Chosen:
     for board in shipped().values():
         if board["uid"] == uid:
             asked = parse_qs(parts.query, strict_parsing=True)
+            chosen = {name: value for name, (value,) in asked.items() if name.startswith("var-")}
             return Chosen(
-                board=board, values={name.removeprefix("var-"): value for name, (value,) in asked.items()}
+                board=board, values={name.removeprefix("var-"): value for name, value in chosen.items()}
             )
     raise LookupError(f"no dashboard {uid!r}")
 
@@ -78,7 +79,8 @@ def matches(query: str, span: Span) -> bool:
     for condition in conditions:
         match = _CONDITION.fullmatch(condition.strip())
         assert match is not None, f"not understood here: {condition}"
-        name, text, truth = match.groups()
-        if span.attributes.get(name) != (text if truth is None else truth == "true"):
+        scope, name, text, truth = match.groups()
+        attributes = span.attributes if scope == "span" else span.resource
+        if attributes.get(name) != (text if truth is None else truth == "true"):
             return False
     return True

@@ -11,6 +11,7 @@ import re
 import pytest
 from dashboards.probe import Answer, Moment, ask, panels
 
+from e2e.application import SERVICE
 from e2e.collectors import Span
 from e2e.drill import JOBS, MODEL, PROGRAMS, STALLS, Drill
 from e2e.runbook import Chosen, Section, matches, named, opened, section
@@ -92,7 +93,7 @@ def test_every_point_that_can_be_clicked_there_leads_to_a_stalled_stream(drill: 
 def test_the_runbooks_query_finds_the_stalled_streams_in_the_trace_store(drill: Drill, path: str) -> None:
     guide, chosen = links(drill, path)
     (query,) = re.findall(r"^\s*(\{ .* \})$", guide.text, re.MULTILINE)
-    query = query.replace("MODEL", chosen.values["model"])
+    query = query.replace("MODEL", chosen.values["model"]).replace("SERVICE", SERVICE)
     found = [span for span in drill.stack.store.spans() if matches(query, span)]
     ours = [span for span in found if span.resource["service.instance.id"] == PROGRAMS[path]]
     assert len(ours) == STALLS

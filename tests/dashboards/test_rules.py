@@ -82,7 +82,7 @@ def test_an_alert_compares_waits_and_tells_where_to_look(alert: alerting.Alert) 
     assert re.fullmatch(r"[1-9]\d*[mh]", alert.wait)
     assert set(told) == {"summary", "description", "runbook_url", "dashboard_url"}
     assert told["runbook_url"] == f"{GOAL.runbooks}#{alert.name.lower()}"
-    assert f"{GOAL.grafana}/d/{alert.board}?var-" in told["dashboard_url"]
+    assert told["dashboard_url"].startswith(f"{GOAL.grafana}/d/{alert.board}?var-")
     assert alert.board in {uids.STREAMS, uids.SLO, uids.PIPELINE}
     on_board = {
         variable["name"]
@@ -93,6 +93,33 @@ def test_an_alert_compares_waits_and_tells_where_to_look(alert: alerting.Alert) 
     assert set(alert.variables) <= on_board
     for text in told.values():
         assert text.count("{{") == text.count("}}")
+
+
+@pytest.mark.parametrize(
+    ("name", "hours"),
+    [
+        ("LLMStreamIdleTimeoutBurnFast", 7),
+        ("LLMStreamIdleTimeoutBurnSlow", 73),
+        ("LLMStreamIdleTimeoutLowTraffic", 2),
+        ("LLMStreamStuckBeyondWatchdog", 1),
+        ("LLMStreamSilentShareHigh", 26),
+        ("LLMStreamFirstTokenSlow", 26),
+        ("LLMStreamRetriesNotHelping", 1),
+        ("LLMStreamRetryStorm", 1),
+        ("LLMStreamHedgeBudgetSpent", 2),
+        ("LLMTelemetryAbsent", 7),
+        ("LLMScrapeFailing", 7),
+        ("LLMCollectorDown", 7),
+        ("LLMCollectorLosingData", 1),
+        ("LLMCollectorRefusing", 1),
+        ("LLMCollectorQueueFilling", 1),
+        ("LLMSamplerOverflow", 1),
+    ],
+)
+def test_the_dashboard_opens_on_all_that_the_alert_looked_at(name: str, hours: int) -> None:
+    """Its longest window, offset included, and its waiting time."""
+    (alert,) = (alert for alert in ALERTS if alert.name == name)
+    assert alerting.told(GOAL, alert)["dashboard_url"].endswith(f"&from=now-{hours}h&to=now")
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=names)
@@ -124,6 +151,22 @@ def test_the_runbooks_speak_of_no_alert_or_panel_that_does_not_exist() -> None:
         titles |= set(re.findall(r'"title": "([^"]+)"', (FOLDER / name).read_text(encoding="utf-8")))
     panels = {" ".join(panel.split()) for panel in re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", text)}
     assert panels <= titles
+
+
+def test_the_runbooks_can_be_followed_where_nothing_else_is_published() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", RUNBOOKS.read_text(encoding="utf-8"))
+    assert [link for link in links if not link.startswith("#")] == []
+
+
+def test_the_runbooks_numbers_for_the_end_of_the_page_are_the_rules() -> None:
+    text = " ".join(RUNBOOKS.read_text(encoding="utf-8").split())
+    for burn, minutes in ((objective.FAST, 5), (objective.SUSTAINED, 30)):
+        assert burn.short == f"{minutes}m"
+        share = f"{100 * GOAL.threshold(burn):g} %"
+        assert f"{share} of the last {minutes} minutes" in text
+    (keep,) = (alert.keep for alert in ALERTS if alert.name.endswith("BurnFast"))
+    assert keep == "5m"
+    assert "it is kept for 5 minutes more" in text
 
 
 def test_the_readme_tells_of_every_alert() -> None:
