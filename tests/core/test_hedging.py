@@ -335,3 +335,14 @@ def test_percentiles_of_one_to_two_hundred(percentile: float, expected: int) -> 
     assert delay is not None
     # Nearest rank, from either side of the rank.
     assert math.floor(delay) in (expected, expected + 1)
+
+
+def test_a_hedge_that_could_not_be_started_leaves_its_route_to_a_fallback() -> None:
+    race = Race(routes=2, delay=1.0)
+    race.begin(0.0)
+    hedge = race.on_due(allowed=True)
+    assert hedge is not None
+    race.withdraw(hedge.leg)
+    assert not race.hedged
+    following = race.on_failure(0, RetryDecision.FALLBACK)
+    assert following == Launch(leg=1, route=1, role=AttemptRole.FALLBACK)

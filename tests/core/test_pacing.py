@@ -237,3 +237,13 @@ def test_no_wait_is_shortened_none_is_too_long_and_slots_keep_their_distance(
     # What lies in the past may have been forgotten, so distances are those of what was held at one time.
     instants = sorted(slot.at for slot in held if slot.at is not None and slot.at >= now)
     assert all(later - earlier > SPACING - 1e-5 for earlier, later in pairwise(instants))
+
+
+def test_a_wait_that_is_only_asked_for_reserves_nothing() -> None:
+    pacing = Pacing()
+    assert pacing.wait(0.0, 0.5) == 0.5
+    pacing.on_failure(0.0, 1.0)
+    for _ in range(3):
+        assert pacing.wait(0.0, 0.5) == pytest.approx(1.0)
+    assert pacing.reserve(0.0, 0.5).delay == pytest.approx(1.0)
+    assert pacing.wait(0.0, 0.5) == pytest.approx(1.0 + SPACING)
