@@ -19,7 +19,8 @@ __all__ = ["ensure_running", "insist", "soon"]
 log = logging.getLogger("stallwatch")
 
 _EVERY = 0.01
-"""Seconds between two attempts to wake the same call."""
+_SELDOM = 0.25
+"""Seconds between two attempts to wake the same call: at first, and for one that nothing seems to wake."""
 
 Wake = Callable[[], bool]
 
@@ -28,11 +29,13 @@ class _Waker:
     def __init__(self) -> None:
         self.thread = HelperThread("stallwatch-waker", self._look)
         self.insisting: list[Wake] = []
+        self.every = _EVERY
 
     def _look(self, now: float) -> float | None:
         self.insisting = [wake for wake in self.insisting if _wakes(wake)]
         if self.insisting:
-            return _EVERY
+            self.every = min(self.every * 1.1, _SELDOM)
+            return self.every
         return 1.0 if registry.live() else None
 
 
@@ -62,7 +65,9 @@ def soon(job: Job) -> None:
 def insist(wake: Wake) -> None:
     """Call ``wake`` now, and again and again until it returns False; in the thread itself only."""
     if _wakes(wake):
-        _state["waker"].insisting.append(wake)
+        waker = _state["waker"]
+        waker.insisting.append(wake)
+        waker.every = _EVERY
 
 
 def _forget() -> None:
