@@ -62,6 +62,20 @@ class Again(Protocol):
 class Splice:
     """What both kinds share; ``inner`` is the byte stream that is live."""
 
+    # One lives as long as each open stream.
+    __slots__ = (
+        "_again",
+        "_chunks_before",
+        "_encoded",
+        "_error",
+        "_opening",
+        "_pieces",
+        "_run",
+        "_stall",
+        "event_stream",
+        "inner",
+    )
+
     def __init__(
         self, inner: Any, run: InFlight, *, event_stream: bool, encoded: bool, again: Again | None
     ) -> None:
@@ -171,6 +185,8 @@ class Splice:
 class SyncSplice(Splice):
     """The body of a synchronous response."""
 
+    __slots__ = ()
+
     def read(self) -> bytes | None:
         """Return the next bytes to hand on, None at the end."""
         if self._pieces is None:
@@ -240,6 +256,8 @@ class SyncSplice(Splice):
 
 class AsyncSplice(Splice):
     """The body of an asynchronous response."""
+
+    __slots__ = ()
 
     async def read(self) -> bytes | None:
         """Return the next bytes to hand on, None at the end."""
