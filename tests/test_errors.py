@@ -200,6 +200,13 @@ def test_a_stall_keeps_its_cause() -> None:
             "It was set by stallwatch.guard(...): change it there, or use stallwatch.policy(idle=...)",
         ),
         ("call", "It was set by stallwatch.policy(...) around the call: change it there; 0"),
+        (
+            "route",
+            "It was set by the policy of the router's route: change it there, or use stallwatch.policy(idle=...)",
+        ),
+        ("run", "It was set by stallwatch.Run(total=...) around the call: change it there; 0"),
+        ("middleware", "It was set by StallwatchMiddleware(total=...): change it there; 0"),
+        ("header", "in the header that StallwatchMiddleware(deadline_header=...) names"),
     ],
 )
 def test_the_advice_is_about_the_setting_that_is_in_force(set_by: str, said: str) -> None:

@@ -54,6 +54,32 @@ def test_a_deadline_header_shortens_the_total_and_never_lengthens_it(value: byte
     assert total(value, total=60) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "options", "expected"),
+    [
+        ((b"2.5",), {"total": 60}, "header"),
+        ((b"90",), {"total": 60}, "middleware"),
+        ((), {"total": 60}, "middleware"),
+        ((b"2.5",), {}, "header"),
+    ],
+)
+def test_who_has_set_the_total_is_known(
+    values: tuple[bytes, ...], options: dict[str, Any], expected: str
+) -> None:
+    found: list[str] = []
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        until = here().until
+        assert until is not None
+        found.append(until.set_by)
+
+    server = FakeServer()
+    request = scope(*((b"X-Request-Deadline", value) for value in values))
+    middleware = StallwatchMiddleware(app, deadline_header="x-request-deadline", **options)
+    played(lambda: middleware(request, server.receive, server.send))
+    assert found == [expected]
+
+
 BAD = [
     b"",
     b"-1",

@@ -647,3 +647,22 @@ def test_the_failed_routes_connection_is_closed_before_the_next_is_asked(
     assert first.peer_closed_at is not None
     assert first.peer_closed_at - second.received_at < within
     assert captured.attributes()["stallwatch.attempts"] == 2
+
+
+def test_an_error_names_the_route_whose_policy_set_the_limit(
+    scene: Scene, driver: Driver, guarded: Any
+) -> None:
+    scene.script(SILENT, SILENT)
+    short = stallwatch.Policy.of(first_token=0.2)
+
+    async def story(stage: Stage) -> stallwatch.StreamTimeoutError:
+        async with scene.router(stage, routes=1, route=[{"policy": short}]) as router:
+            with pytest.raises(stallwatch.StreamTimeoutError) as caught:
+                await scene.ask(stage, router)
+            return caught.value
+
+    with guarded() as captured:
+        error = play(driver, story)
+    assert error.set_by == "route"
+    assert "the policy of the router's route" in str(error)
+    assert captured.attributes()["stallwatch.policy.rule"] == "route"

@@ -29,10 +29,9 @@ pytestmark = [
 ]
 
 LIMIT = 0.06
-OFFSETS = [step / 2000 for step in range(-6, 21)]
-"""Seconds from the deadline: from three milliseconds before, to where the last judge has come to its finding."""
-ROUNDS = 2
-"""Of all offsets; with the four kinds of cancel more than two hundred."""
+OFFSETS = [step / 4000 for step in range(-12, 13)] * 4 + [step / 2000 for step in range(7, 21)]
+"""Seconds from the deadline: a hundred from three milliseconds before it to three after, in each of the two places that
+are played, so two hundred for each kind of cancel; and some up to where the last judge has come to its finding."""
 
 GOOD = [Role(), Token("a"), Finish(), Done()]
 PLAYED = {"headers": [RefuseHeaders()], "first_token": [Headers(), Silence()]}
@@ -106,13 +105,13 @@ async def _cancelled_at(
 def test_a_cancelled_task(gateway: FaultGateway, played: str) -> None:
     async def story(stage: Stage) -> None:
         async with stage.client(gateway.base_url, max_retries=2) as client:
-            for offset in OFFSETS * ROUNDS:
+            for offset in OFFSETS:
                 task = await _cancelled_at(stage, client, offset, lambda task: task.cancel("mine"))
                 assert task.cancelled(), (played, offset, task)
 
     with instrumented(first_token=LIMIT) as captured:
         play(ASYNC, story)
-    judged(captured, gateway, len(OFFSETS) * ROUNDS)
+    judged(captured, gateway, len(OFFSETS))
 
 
 @pytest.mark.parametrize("from_thread", [False, True])
@@ -141,7 +140,7 @@ def test_a_cancelled_run_of_a_task(gateway: FaultGateway, played: str, from_thre
 def test_a_cancelled_run_of_a_thread(gateway: FaultGateway, played: str) -> None:
     async def story(stage: Stage) -> None:
         with stage.client(gateway.base_url, max_retries=2) as client:
-            for offset in OFFSETS * ROUNDS:
+            for offset in OFFSETS:
                 with stallwatch.Run() as run:
                     thread = threading.Thread(target=_cancel_at, args=(run, offset))
                     thread.start()
@@ -151,7 +150,7 @@ def test_a_cancelled_run_of_a_thread(gateway: FaultGateway, played: str) -> None
 
     with instrumented(first_token=LIMIT) as captured:
         play(SYNC, story)
-    judged(captured, gateway, len(OFFSETS) * ROUNDS)
+    judged(captured, gateway, len(OFFSETS))
 
 
 def _cancel_at(run: stallwatch.Run, offset: float) -> None:
@@ -168,7 +167,7 @@ def test_ctrl_c(gateway: FaultGateway, played: str) -> None:
 
     async def story(stage: Stage) -> None:
         with stage.client(gateway.base_url, max_retries=2) as client:
-            for offset in OFFSETS * ROUNDS:
+            for offset in OFFSETS:
                 # No thread arms it, for the same reason: their end is told in such a callback.
                 signal.setitimer(signal.ITIMER_REAL, LIMIT + offset)
                 with pytest.raises(KeyboardInterrupt, match="mine"):
@@ -185,7 +184,7 @@ def test_ctrl_c(gateway: FaultGateway, played: str) -> None:
         gc.enable()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    judged(captured, gateway, len(OFFSETS) * ROUNDS)
+    judged(captured, gateway, len(OFFSETS))
 
 
 @pytest.mark.parametrize("order", ["cancel first", "deadline first"])
