@@ -18,13 +18,13 @@ ROOT = "stallwatch"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
-    ("catalogue", "clock", "durations", "errors", "policy", "resolution", "version"),
+    ("catalogue", "clock", "durations", "errors", "policy", "policy_blocks", "resolution", "version"),
     ("known_settings",),
     ("settings",),
     ("telemetry",),
     ("runtime", "run"),
     ("sdk",),
-    ("governing", "instrumentor", "routing", "router", "asgi"),
+    ("governing", "instrumentor", "routing", "router", "asgi_inbox", "asgi"),
     ("testing", "cli", "__init__", "__main__"),
 )
 """Lowest first. A module may import its own layer and those before it."""

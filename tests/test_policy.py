@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from stallwatch.core.words import Mode
-from stallwatch.policy import DEFAULT, Deadlines, Policy, RetryPolicy, Rule, call_policies, policy
+from stallwatch.policy import DEFAULT, Deadlines, Policy, RetryPolicy, Rule
+from stallwatch.policy_blocks import call_layers, policy
 
 BAD: list[tuple[str, Any, str]] = [
     ("connect", "abc", "a number of seconds"),
@@ -46,6 +47,11 @@ BAD: list[tuple[str, Any, str]] = [
     ("deadlines", {"idle": 3}, "a Deadlines"),
     ("retry", 2, "a RetryPolicy"),
 ]
+
+
+def call_policies() -> tuple[Policy, ...]:
+    """The policies of the blocks around, outermost first."""
+    return tuple(chosen for _, chosen in call_layers())
 
 
 @pytest.mark.parametrize(("field", "value", "allowed"), BAD)

@@ -22,7 +22,8 @@ from stallwatch.errors import (
 )
 from stallwatch.governing import guard, unguard
 from stallwatch.instrumentor import OpenAIInstrumentor
-from stallwatch.policy import DEFAULT, Deadlines, HedgePolicy, Policy, RetryPolicy, Rule, policy
+from stallwatch.policy import DEFAULT, Deadlines, HedgePolicy, Policy, RetryPolicy, Rule
+from stallwatch.policy_blocks import policy
 from stallwatch.router import AsyncRouter, Route, Router
 from stallwatch.run import Run, current_run
 from stallwatch.runtime.failures import classify

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -22,17 +19,7 @@ from stallwatch.durations import ALLOWED, Duration, seconds
 if TYPE_CHECKING:
     from stallwatch.core.worst_case import WorstCase
 
-__all__ = [
-    "DEFAULT",
-    "Deadlines",
-    "Default",
-    "HedgePolicy",
-    "Policy",
-    "RetryPolicy",
-    "Rule",
-    "call_policies",
-    "policy",
-]
+__all__ = ["DEFAULT", "Deadlines", "Default", "HedgePolicy", "Policy", "RetryPolicy", "Rule", "of_type"]
 
 
 class Default(Enum):
@@ -120,7 +107,7 @@ class HedgePolicy:
         share: object = self.max_share
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             raise ValueError(f"max_share={share!r} is not allowed: give a number above 0, at most 1")
-        _of_type("side_effects", self.side_effects, bool)
+        of_type("side_effects", self.side_effects, bool)
 
     @property
     def percentile(self) -> float | None:
@@ -150,8 +137,8 @@ class Policy:
     hidden_reasoning: bool | Default = DEFAULT
 
     def __post_init__(self) -> None:
-        _of_type("deadlines", self.deadlines, Deadlines)
-        _of_type("retry", self.retry, RetryPolicy)
+        of_type("deadlines", self.deadlines, Deadlines)
+        of_type("retry", self.retry, RetryPolicy)
         _one_of("mode", self.mode, tuple(mode.value for mode in Mode))
         _one_of("progress", self.progress, ("content", "chunk"))
         _one_of("gaps", self.gaps, ("all", "summary", "off"))
@@ -163,7 +150,7 @@ class Policy:
                 raise ValueError(f"keepalive_factor={factor!r} is not allowed: give a number from 1 to 10")
             object.__setattr__(self, "keepalive_factor", float(factor))
         if self.hidden_reasoning is not DEFAULT:
-            _of_type("hidden_reasoning", self.hidden_reasoning, bool)
+            of_type("hidden_reasoning", self.hidden_reasoning, bool)
 
     @classmethod
     def of(cls, **settings: Any) -> Policy:
@@ -226,7 +213,7 @@ class Rule:
     base_url: str | None = None
 
     def __post_init__(self) -> None:
-        _of_type("policy", self.policy, Policy)
+        of_type("policy", self.policy, Policy)
         for field_name in ("name", "model", "base_url"):
             value: object = getattr(self, field_name)
             optional = field_name != "name" and value is None
@@ -236,67 +223,6 @@ class Rule:
     def matches(self, model: str | None, base_url: str | None) -> bool:
         """Tell whether the rule covers a request."""
         return _covers(self.model, model) and _covers(_bare(self.base_url), _bare(base_url))
-
-
-class _Block:
-    """One ``with`` block: told from others by identity, because several may hold the same policy."""
-
-    __slots__ = ("name", "policy")
-
-    def __init__(self, policy: Policy, name: str = "call") -> None:
-        self.policy = policy
-        self.name = name
-
-
-_blocks: ContextVar[tuple[_Block, ...]] = ContextVar("stallwatch_policy_blocks", default=())
-
-
-def call_policies() -> tuple[Policy, ...]:
-    """Return the policies of the enclosing ``with stallwatch.policy(...)`` blocks, outermost first."""
-    return tuple(block.policy for block in _blocks.get())
-
-
-def call_layers() -> tuple[tuple[str, Policy], ...]:
-    """Return the same with the names of their layers: a call's own, or its route's."""
-    return tuple((block.name, block.policy) for block in _blocks.get())
-
-
-@contextmanager
-def policy(base: Policy | None = None, /, **settings: Any) -> Generator[Policy]:
-    """Set the policy of the calls made inside the block, in this thread or task and the tasks it starts.
-
-    Takes a Policy or flat names (``idle=30, first_token=None, mode="observe", max_retries=0``). What counts is the
-    moment a call is made: a stream opened inside keeps its policy when it is read outside. A generator that yields
-    inside the block lends the policy to whoever consumes it, until it goes on and leaves the block. Raises ValueError
-    for bad settings.
-    """
-    if base is not None and settings:
-        raise ValueError("policy() takes a Policy or keywords, not both")
-    chosen = Policy.of(**settings) if base is None else base
-    _of_type("policy", chosen, Policy)
-    with policy_block(_Block(chosen)):
-        yield chosen
-
-
-@contextmanager
-def policy_of_route(chosen: Policy) -> Generator[None]:
-    """Set the policy of a router's call on one route."""
-    with policy_block(_Block(chosen, "route")):
-        yield
-
-
-@contextmanager
-def policy_block(mine: _Block) -> Generator[None]:
-    """Make a block count until it is left."""
-    _blocks.set((*_blocks.get(), mine))
-    try:
-        yield
-    finally:
-        # Not reset to what was before: blocks of generators may end in any order, and frameworks may leave a block in
-        # another context than they entered it in, which perhaps never saw this policy.
-        present = _blocks.get()
-        if mine in present:
-            _blocks.set(tuple(block for block in present if block is not mine))
 
 
 def _bare(url: str | None) -> str | None:
@@ -318,7 +244,8 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r} is not allowed: choose from {', '.join(allowed)}")
 
 
-def _of_type(name: str, value: object, kind: type) -> None:
+def of_type(name: str, value: object, kind: type) -> None:
+    """Raise ValueError, naming the field, unless ``value`` is a ``kind``."""
     if not isinstance(value, kind):
         wanted = "True or False" if kind is bool else f"a {kind.__name__}"
         raise ValueError(f"{name}={value!r} is not allowed: give {wanted}")

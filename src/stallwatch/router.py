@@ -19,7 +19,8 @@ from stallwatch.core.hedging import HedgeShare, LearnedDelay
 from stallwatch.core.words import FailureKind, FailureReason
 from stallwatch.durations import Duration
 from stallwatch.governing import guard, is_governed
-from stallwatch.policy import HedgePolicy, Policy, RetryPolicy, policy_of_route
+from stallwatch.policy import HedgePolicy, Policy, RetryPolicy
+from stallwatch.policy_blocks import policy_of_route
 from stallwatch.routing.async_race import AsyncRacer
 from stallwatch.routing.call import Call
 from stallwatch.routing.side_effects import leaves_traces

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from stallwatch.core.classify import Failure
 from stallwatch.core.words import FailureKind
 from stallwatch.errors import RunCancelledError, StreamInactivityTimeoutError, TotalTimeoutError
-from stallwatch.runtime.failures import classify, describe, failure_of, failure_of_frame
+from stallwatch.runtime.error_frames import failure_of_frame
+from stallwatch.runtime.failures import classify, describe, failure_of
 from stallwatch.testing import (
     CloseAbruptly,
     FaultGateway,

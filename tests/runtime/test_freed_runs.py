@@ -14,10 +14,10 @@ import openai
 import pytest
 
 from stallwatch.core.phases import Tracker
-from stallwatch.runtime.async_guard import TaskWaiter
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
+from stallwatch.runtime.task_waiter import TaskWaiter
 from support.connects import http, quick_client
 from support.drivers import DRIVERS, MESSAGES, Driver
 from support.places import Place, eventually, eventually_async

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 import stallwatch
-from stallwatch.runtime.async_guard import TaskWaiter
+from stallwatch.runtime.task_waiter import TaskWaiter
 from support.places import MESSAGES, Place, run_on
 from support.telemetry import Captured, instrumented
 

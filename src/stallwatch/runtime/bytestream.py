@@ -21,7 +21,7 @@ from typing import Any
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import VISIBLE, only_comments
 from stallwatch.core.words import Outcome
-from stallwatch.runtime import async_guard, sweeper, waker
+from stallwatch.runtime import sweeper, task_waiter, waker
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.splicing import AsyncSplice, SyncSplice
@@ -136,7 +136,7 @@ class AsyncProxy(_Proxy):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         run, body = self._run, self._body
         try:
-            guard = async_guard.waiter_of(run)
+            guard = task_waiter.waiter_of(run)
             while True:
                 if run.ended or run.tracker.waiting:
                     # A guard above waits; it tells how this ends.
@@ -150,7 +150,7 @@ class AsyncProxy(_Proxy):
                 run.wait()
                 try:
                     data = await guard.watched(body.read())
-                except async_guard.Quiet:
+                except task_waiter.Quiet:
                     return
                 if data is None:
                     self._end()
@@ -163,7 +163,7 @@ class AsyncProxy(_Proxy):
     async def aclose(self) -> None:
         """Close the live body, then tell how the run ended if nobody else will."""
         run = self._run
-        inside = run.tracker.waiting and async_guard.is_waiting_here(run)
+        inside = run.tracker.waiting and task_waiter.is_waiting_here(run)
         if not inside:
             run.closed = True
             if run.resending:

@@ -21,14 +21,14 @@ from __future__ import annotations
 import errno
 import re
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stallwatch.core.classify import Failure, Verdict, verdict_of
 from stallwatch.errors import EarlierRouteError, RunCancelledError, StallwatchError, StreamTimeoutError
+from stallwatch.runtime.error_frames import details_of, id_of, mappings_of, member
 
-__all__ = ["classify", "describe", "failure_of", "failure_of_frame"]
+__all__ = ["classify", "describe", "failure_of"]
 
 _HTTP_LIBRARIES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "h11", "h2", "anyio"})
 
@@ -72,8 +72,6 @@ _NETWORK_ERRNO = re.compile(
 
 _RESOLVER_CODES = {value: name for name, value in vars(socket).items() if name.startswith("EAI_")}
 
-_CODE = re.compile(r"[A-Za-z0-9._-]{1,48}")
-_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 _SAYS = {"true": True, "false": False}
 """Spelled as the SDK reads it."""
@@ -260,85 +258,20 @@ def _answer_of(error: BaseException, names: _Names) -> _Answer | None:
         return None
     headers = _read(response, "headers")
     own = {name: _read(error, name) for name in ("code", "type", "request_id")}
-    code, kind, request_id = _details(own, *_mappings(_read(error, "body")))
+    code, kind, request_id = details_of(own, *mappings_of(_read(error, "body")))
     return _Answer(
         status=status,
         code=code,
         type=kind,
-        request_id=request_id or _short(_ID, _get(headers, "x-request-id")),
-        server_says=_SAYS.get(str(_get(headers, "x-should-retry"))),
+        request_id=request_id or id_of(member(headers, "x-request-id")),
+        server_says=_SAYS.get(str(member(headers, "x-should-retry"))),
         # Nothing but an error frame makes the SDK raise the plain class.
         is_frame=status is None and names[0] == ("openai", "APIError"),
     )
 
 
-def failure_of_frame(payload: Mapping[str, Any]) -> Failure | None:
-    """Return the facts of an error frame, given an event's JSON object; None for any other event, and never raises.
-
-    Error frames are a truthy ``error`` (also beside a choices list), the ``error`` and ``response.failed`` events of
-    Responses, and ``object: error`` of servers that send the bare error object.
-    """
-    try:
-        error, event = payload.get("error"), payload.get("type")
-        if not error:
-            if event == "response.failed":
-                error = payload["response"].get("error")
-            elif event != "error" and payload.get("object") != "error":
-                return None
-        code, kind, request_id = _details(*_mappings(error), payload)
-        return Failure(
-            code=code or _short(_CODE, error),
-            type=None if kind in ("error", "response.failed") else kind,
-            request_id=request_id,
-            in_stream=True,
-        )
-    except Exception:
-        return None
-
-
-def _mappings(body: object) -> list[Mapping[str, Any]]:
-    """Return the error objects in an error's body, innermost first; some vendors wrap them in a list."""
-    found: list[Mapping[str, Any]] = []
-    for _ in range(3):
-        if isinstance(body, list) and body:
-            body = body[0]
-        if not isinstance(body, Mapping):
-            break
-        found.insert(0, body)
-        body = _get(body, "error")
-    return found
-
-
-def _details(*sources: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Return code, type and request id, each from the first source that has it as an identifier."""
-    code = kind = request_id = None
-    for source in sources:
-        # A number with some vendors, a word with others.
-        status = _get(source, "status")
-        number, word = (None, status) if isinstance(status, str) else (status, None)
-        code = code or _short(_CODE, _get(source, "code")) or _short(_CODE, _get(source, "status_code"))
-        code = code or _short(_CODE, number)
-        kind = kind or _short(_CODE, _get(source, "type")) or _short(_CODE, word)
-        request_id = request_id or _short(_ID, _get(source, "request_id"))
-    return code, kind, request_id
-
-
-def _short(shape: re.Pattern[str], value: object) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1_000_000:
-        value = str(int(value))
-    found = shape.fullmatch(value) if isinstance(value, str) else None
-    return None if found is None else found[0]
-
-
 def _status(value: object) -> int | None:
     return int(value) if isinstance(value, int) and 100 <= value <= 999 else None
-
-
-def _get(owner: Any, name: str) -> object:
-    try:
-        return owner.get(name)
-    except Exception:
-        return None
 
 
 def _read(owner: object, name: str) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.judging import GRACE, Judge, Judgement
-from stallwatch.runtime.async_guard import waiter_of
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import is_readable
+from stallwatch.runtime.task_waiter import waiter_of
 
 __all__ = ["PatientReads"]
 

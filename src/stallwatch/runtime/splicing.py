@@ -28,8 +28,9 @@ from stallwatch.core.classify import Failure
 from stallwatch.core.opening import Opening
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Phase, RetryDecision
-from stallwatch.runtime import async_guard, retrying, waker, waking
-from stallwatch.runtime.failures import failure_of, failure_of_frame
+from stallwatch.runtime import retrying, task_waiter, waker, waking
+from stallwatch.runtime.error_frames import failure_of_frame
+from stallwatch.runtime.failures import failure_of
 from stallwatch.runtime.inflight import InFlight
 
 __all__ = ["Again", "AsyncSplice", "Splice", "SyncSplice"]
@@ -296,7 +297,7 @@ class AsyncSplice(Splice):
 
     async def _follows_error(self, error: BaseException) -> bool:
         run = self._run
-        waiter = async_guard.waiter_of(run)
+        waiter = task_waiter.waiter_of(run)
         if isinstance(error, asyncio.CancelledError) and not waiter.fired:
             return False
         failure = self._failure(error)
@@ -310,7 +311,7 @@ class AsyncSplice(Splice):
         following = run.decided
         if again is None or following is None:
             return False
-        waiter = async_guard.waiter_of(run)
+        waiter = task_waiter.waiter_of(run)
         waker.ensure_running()
         run.resending = True
         waiter.before_headers = True

@@ -19,11 +19,11 @@ from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode
 from stallwatch.runtime import retrying
-from stallwatch.runtime.async_guard import TaskWaiter
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
+from stallwatch.runtime.task_waiter import TaskWaiter
 from stallwatch.sdk import breaking
 from stallwatch.sdk.breaking import EXTENSION
 from stallwatch.sdk.current import current_run

@@ -19,15 +19,16 @@ from stallwatch.clock import monotonic
 from stallwatch.core.classify import Failure
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode, Phase, RetryDecision
-from stallwatch.policy import call_layers
+from stallwatch.policy_blocks import call_layers
 from stallwatch.resolution import resolve
 from stallwatch.runtime import closing, registry, retrying, sweeper, waker
-from stallwatch.runtime.async_guard import AsyncGuard, TaskWaiter, waiter_of
+from stallwatch.runtime.async_guard import AsyncGuard
 from stallwatch.runtime.bytestream import guarded_bytes
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
+from stallwatch.runtime.task_waiter import TaskWaiter, waiter_of
 from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout, run_of
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place

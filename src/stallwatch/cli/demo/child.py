@@ -88,10 +88,7 @@ async def run_child(
             _kill(process)
             raise
     try:
-        async with asyncio.timeout(patience):
-            await asyncio.shield(reading)
-    except TimeoutError:
-        told.finish(End.STILL_WAITING, clock())
+        await _read_to_the_end(reading, told, patience, clock)
     finally:
         if not reading.done():
             _kill(process)
@@ -101,6 +98,16 @@ async def run_child(
     told.finish(End.CRASHED, clock())
     heard(told)
     return told
+
+
+async def _read_to_the_end(
+    reading: asyncio.Task[None], told: Told, patience: float, clock: Callable[[], float]
+) -> None:
+    try:
+        async with asyncio.timeout(patience):
+            await asyncio.shield(reading)
+    except TimeoutError:
+        told.finish(End.STILL_WAITING, clock())
 
 
 async def _read(
