@@ -13,8 +13,9 @@ from opentelemetry.trace import NonRecordingSpan, NoOpTracerProvider, Span, Trac
 
 import stallwatch
 from support.children import spawn
-from support.drivers import DRIVERS, Driver
+from support.drivers import DRIVERS, MESSAGES, Driver
 from support.places import Place
+from support.stage import Stage, play
 from support.telemetry import instrumented
 
 
@@ -127,6 +128,52 @@ def test_a_broken_provider_breaks_no_call(
         instrumentor.uninstrument()
     told = [record for record in caplog.records if record.name == "stallwatch"]
     assert len(told) <= 1, "it is told once, and not for every call"
+    caplog.clear()
+
+
+def _routed(driver: Driver, base_url: str, *models: str, **settings: Any) -> str:
+    """Read an answer from a router over these models."""
+
+    async def story(stage: Stage) -> str:
+        async with stage.inside(stage.client(base_url)) as client:
+            kind = stallwatch.AsyncRouter if stage.is_async else stallwatch.Router
+            router = kind([stallwatch.Route(client=client, model=model) for model in models], **settings)
+            stream = await stage.of(router.chat.completions.create(messages=MESSAGES, stream=True))
+            chunks = await stage.all(stream)
+            return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+    return play(driver, story)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.kind)
+def test_a_broken_provider_breaks_no_retry_fallback_hedge_or_cancel(
+    plain: Place, driver: Driver, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracers, meters = BROKEN[broken]()
+    instrumentor = stallwatch.OpenAIInstrumentor()
+    instrumentor.instrument(
+        tracer_provider=tracers, meter_provider=meters, skip_dep_check=True, first_token=0.2, idle=0.2
+    )
+    good, url = "healthy:tokens=2,gap=0", plain.base_url
+    try:
+        for first in ("silent", "error-status:code=503", "error-frame:tokens=0"):
+            told = driver.tell(url, f"{first}>{good}", options={"max_retries": 1})
+            assert (told.text, told.error) == ("t0 t1 ", None)
+        assert _routed(driver, url, "silent", good) == "t0 t1 "
+        hedge = stallwatch.HedgePolicy(delay=0.05, max_share=1.0)
+        assert _routed(driver, url, "never-responds", good, hedge=hedge) == "t0 t1 "
+        with stallwatch.Run() as run:
+            run.cancel()
+            assert isinstance(driver.tell(url, good).error, stallwatch.RunCancelledError)
+    finally:
+        instrumentor.uninstrument()
+    told_of = [
+        record
+        for record in caplog.records
+        if record.name == "stallwatch" and record.levelno >= logging.WARNING
+    ]
+    assert len(told_of) <= 1, "it is told once, and not for every call"
     caplog.clear()
 
 
