@@ -12,10 +12,10 @@ help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 env: ## Make .venv with the pinned dependencies and the package in it
-	@scripts/make-env .venv requirements-dev.txt
+	@scripts/make-env .venv requirements/dev.txt
 
 env-oldest: ## Make .venv-oldest with the oldest supported SDK and OpenTelemetry
-	@scripts/make-env .venv-oldest requirements-oldest.txt
+	@scripts/make-env .venv-oldest requirements/oldest.txt
 
 test: env ## Run the tests (ARGS="-k name" is passed on)
 	$(BIN)/python -m pytest $(ARGS)

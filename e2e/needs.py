@@ -39,7 +39,7 @@ def provide() -> Iterator[str]:
     """Bring everything that is missing, telling what is used."""
     yield f"launcher      {launcher()}"
     if find_spec("opentelemetry.exporter.prometheus") is None:
-        raise Missing("opentelemetry-exporter-prometheus is not installed: see requirements-dev.txt")
+        raise Missing("opentelemetry-exporter-prometheus is not installed: see requirements/dev.txt")
     yield from _install()
     for program in ("prometheus", "prometheus-alertmanager"):
         yield f"{program:<13} {debian(program)}"
