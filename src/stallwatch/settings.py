@@ -49,6 +49,7 @@ def load(
     rules: Iterable[Rule] = (),
     policy_file: str | os.PathLike[str] | None = None,
     span_backstop: object = None,
+    refused: Callable[[str], None] | None = None,
     **options: object,
 ) -> Layers:
     """Return the process-wide layers of policy.
@@ -56,17 +57,18 @@ def load(
     ``options`` are the flat names of ``Policy.of``, deadlines also with ``_timeout`` at the end (``idle_timeout=30``);
     they win over ``policy``. ``policy_file`` and ``span_backstop`` (a duration) win over their variables, ``rules``
     over the rules of the file. Raises ValueError naming a bad keyword, its value and what is allowed; what is wrong
-    with the environment or the file is logged and left out.
+    with the environment or the file is left out, and logged, or told to ``refused``.
     """
+    refuse = _leave_out if refused is None else refused
     own_rules = tuple(rules)
     _check(policy, own_rules)
     extra = {"policy_file": policy_file, "span_backstop": span_backstop}
     given = options | {name: value for name, value in extra.items() if value is not None}
     keywords = understood(given, BY_KEYWORD, _raise)
-    variables = _from_environment(os.environ if environ is None else environ)
+    variables = _from_environment(os.environ if environ is None else environ, refuse)
     path = variables.pop("policy_file", None)
     path = keywords.pop("policy_file", path)
-    default, file_rules = ({}, ()) if path is None else _from_file(path)
+    default, file_rules = ({}, ()) if path is None else _from_file(path, refuse)
     outside = default | variables
     backstop = outside.pop("span_backstop", None)
     backstop = keywords.pop("span_backstop", backstop)
@@ -87,22 +89,22 @@ def _check(policy: object, rules: tuple[object, ...]) -> None:
             raise ValueError(f"rules={rule!r} is not allowed: give Rule objects")
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(environ: Mapping[str, str], refuse: Callable[[str], None]) -> dict[str, Any]:
     ours = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value.strip()}
-    return understood(ours, BY_VARIABLE, _leave_out)
+    return understood(ours, BY_VARIABLE, refuse)
 
 
-def _from_file(path: Path) -> tuple[dict[str, Any], tuple[Rule, ...]]:
+def _from_file(path: Path, refuse: Callable[[str], None]) -> tuple[dict[str, Any], tuple[Rule, ...]]:
     try:
         with path.expanduser().open("rb") as file:
             document = tomllib.load(file)
     # RuntimeError: no home directory, or tables nested too deep.
     except (OSError, RuntimeError, ValueError) as error:
-        _leave_out(f"policy file '{path}' is not allowed: {error}; give {BY_KEYWORD['policy_file'].allowed}")
+        refuse(f"policy file '{path}' is not allowed: {error}; give {BY_KEYWORD['policy_file'].allowed}")
         return {}, ()
 
     def tell(table: str, problem: str) -> None:
-        _leave_out(f"policy file '{path}': {table}: {problem}")
+        refuse(f"policy file '{path}': {table}: {problem}")
 
     default = document.pop("default", {})
     if not isinstance(default, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -148,13 +147,8 @@ def _limit(seconds: float | None) -> str:
 
 
 def _variables() -> Policy:
-    logger = logging.getLogger("stallwatch")
-    before, logger.disabled = logger.disabled, True
-    try:
-        # What is wrong with them has been told when they were read with the file.
-        return load(policy_file=os.devnull).environment
-    finally:
-        logger.disabled = before
+    # What is wrong with them has been told when they were read with the file.
+    return load(policy_file=os.devnull, refused=lambda _: None).environment
 
 
 def _decided(resolved: ResolvedPolicy, variables: Policy, setting: str) -> str:

@@ -32,6 +32,7 @@ from stallwatch.sdk.sdk_retries import (
     with_fewer_retries,
     with_retries,
 )
+from stallwatch.sdk.seams import carried_by
 from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["Patches"]
@@ -92,7 +93,10 @@ class Patches:
         original = owner.__dict__.get(name)
         if original is None:
             log.warning(
-                "%s.%s is missing in this openai release: what rides on it is off", owner.__name__, name
+                "%s.%s is missing in this openai release, so this is off: %s",
+                owner.__name__,
+                name,
+                carried_by(owner, name),
             )
             return
         # One of ours that another tool has buried stays inert for good: the next installation puts a new one on top.
