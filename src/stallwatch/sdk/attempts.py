@@ -23,6 +23,7 @@ from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
+from stallwatch.runtime.pools import pool_of, transport_for
 from stallwatch.runtime.task_waiter import TaskWaiter
 from stallwatch.sdk import breaking
 from stallwatch.sdk.breaking import EXTENSION
@@ -85,7 +86,7 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
 
 
 def _bound_connects(client: Any, request: Any) -> None:
-    pool = breaking.pool_of(client._client._transport_for_url(request.url))
+    pool = pool_of(transport_for(client._client, request.url))
     if pool is not None:
         BoundedConnects.install(pool, _governing)
 

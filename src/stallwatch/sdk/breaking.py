@@ -16,8 +16,9 @@ from typing import Any
 
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import shut_down
+from stallwatch.runtime.pools import innermost, network_stream_of, pool_of, socket_under, transport_for
 
-__all__ = ["EXTENSION", "break_off", "end_handshake", "pool_of", "stream_of", "watch_handshake"]
+__all__ = ["EXTENSION", "break_off", "end_handshake", "stream_of", "watch_handshake"]
 
 EXTENSION = "stallwatch"
 """The name in a request's ``extensions`` under which its run travels."""
@@ -26,7 +27,7 @@ EXTENSION = "stallwatch"
 def stream_of(client: Any, request: Any) -> Any:
     """Return the network stream that serves ``request``; None when it has none, or none that could be found."""
     connection = getattr(_entry_of(client, request), "connection", None)
-    return getattr(_innermost(connection), "_network_stream", None)
+    return network_stream_of(connection)
 
 
 def break_off(owner: weakref.ref[Any], request: Any) -> None:
@@ -39,11 +40,11 @@ def break_off(owner: weakref.ref[Any], request: Any) -> None:
         if entry.connection is None:
             entry._connection_acquired.set()
             return
-        connection = _innermost(entry.connection)
+        connection = innermost(entry.connection)
         stream = getattr(connection, "_network_stream", None)
         # On HTTP/2 the socket is shared with others.
         if stream is not None and "HTTP2" not in type(connection).__name__:
-            shut_down(stream.get_extra_info("socket"))
+            shut_down(socket_under(stream))
     except (AttributeError, OSError):
         pass
 
@@ -72,30 +73,10 @@ def end_handshake(run: InFlight) -> None:
         spare.close()
 
 
-def pool_of(transport: Any, depth: int = 3) -> Any:
-    """Return the connection pool of a transport, also of one that is wrapped in another; None when there is none."""
-    pool = getattr(transport, "_pool", None)
-    if pool is not None or depth == 0:
-        return pool
-    for inner in getattr(transport, "__dict__", {}).values():
-        # Transports are told by their one method.
-        if hasattr(inner, "handle_request") or hasattr(inner, "handle_async_request"):
-            pool = pool_of(inner, depth - 1)
-            if pool is not None:
-                return pool
-    return None
-
-
-def _innermost(connection: Any) -> Any:
-    while getattr(connection, "_connection", None) is not None:
-        connection = connection._connection
-    return connection
-
-
 def _entry_of(client: Any, request: Any) -> Any:
     if client is None:
         return None
-    pool = pool_of(client._client._transport_for_url(request.url))
+    pool = pool_of(transport_for(client._client, request.url))
     mine = request.extensions.get(EXTENSION)
     for entry in list(getattr(pool, "_requests", ())):
         if entry.request.extensions.get(EXTENSION) is mine:
