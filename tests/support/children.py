@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import stallwatch
+from support import http_library
 
 __all__ = ["Child", "spawn"]
 
@@ -44,6 +45,8 @@ class Child:
 
 def spawn(program: str, *arguments: str, options: tuple[str, ...] = (), **environment: str) -> Child:
     """Start ``program`` (source text) with ``arguments``; it can import what tests can."""
+    if http_library.legacy():
+        program = f"from support import http_library\nhttp_library.use()\n{program}"
     paths = os.pathsep.join((str(_SOURCE), str(_TESTS)))
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "STALLWATCH_"))

@@ -1,0 +1,3 @@
+from support import http_library
+
+http_library.use()
