@@ -29,7 +29,14 @@ from stallwatch.sdk import breaking
 from stallwatch.sdk.breaking import EXTENSION
 from stallwatch.sdk.current import current_run
 
-__all__ = ["EXTENSION", "begin_attempt", "note_transport_timeout", "restore_read_timeout", "run_of"]
+__all__ = [
+    "EXTENSION",
+    "begin_attempt",
+    "longest_silence",
+    "note_transport_timeout",
+    "restore_read_timeout",
+    "run_of",
+]
 
 _FLOOR = 0.001
 """Seconds; the least a timeout is set to."""
@@ -58,7 +65,13 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     if run.policy.mode is Mode.OFF:
         return
     if run.policy.mode is Mode.ENFORCE:
-        _tighten(run, extensions.get("timeout"), now, multiplexed=_multiplexes(client))
+        _tighten(
+            run,
+            extensions.get("timeout"),
+            now,
+            multiplexed=_multiplexes(client),
+            looks_again=_looks_again(client, request),
+        )
     if not is_async:
         run.break_off = partial(breaking.break_off, weakref.ref(client), request)
         _bound_connects(client, request)
@@ -67,7 +80,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     _look_ahead(run)
 
 
-def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> None:
+def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool, looks_again: bool) -> None:
     if not isinstance(timeout, dict):
         return
     limits = run.policy.limits
@@ -78,11 +91,34 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool) -> N
         ("connect", _smaller(limits.connect, left)),
         ("pool", left),
         ("write", left),
-        ("read", left),
+        ("read", left if looks_again else _for_the_whole_call(run, left)),
     ):
         # On HTTP/2 one stream's read timeout kills its neighbours on the connection.
         if not (multiplexed and name in ("read", "write")):
             timeout[name] = _smaller(timeout.get(name), limit)
+
+
+def _looks_again(client: Any, request: Any) -> bool:
+    """Tell whether the transport looks the read timeout up anew when it begins with the body, as the pools do."""
+    try:
+        return pool_of(transport_for(client._client, request.url)) is not None
+    except Exception:
+        return False
+
+
+def _for_the_whole_call(run: InFlight, left: float | None) -> float | None:
+    """The read timeout for a transport that takes it once (those on aiohttp do): its body's reads must fit in, too."""
+    if isinstance(run.waiter, TaskWaiter) and run.waiter.task is not None:
+        # The watch ends the wait for the headers; a timeout of the transport's own would cut gaps that are allowed.
+        return None
+    return longest_silence(run) if run.call.stream else left
+
+
+def longest_silence(run: InFlight) -> float | None:
+    """The longest wait for progress that any phase of a stream allows; None when none is bounded."""
+    limits = run.policy.limits
+    silences = [limit for limit in (limits.first_token, limits.thinking, limits.idle) if limit is not None]
+    return max(silences, default=None)
 
 
 def _bound_connects(client: Any, request: Any) -> None:

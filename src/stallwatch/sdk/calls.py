@@ -29,7 +29,7 @@ from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.runtime.task_waiter import TaskWaiter, waiter_of
-from stallwatch.sdk.attempts import note_transport_timeout, restore_read_timeout, run_of
+from stallwatch.sdk.attempts import longest_silence, note_transport_timeout, restore_read_timeout, run_of
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
@@ -221,12 +221,11 @@ def _bound_reads(run: InFlight, response: Any) -> None:
 
 def _rely_on_read_timeout(run: InFlight, response: Any) -> None:
     """Nothing to shadow: the transport's own read timeout, read anew when the body starts, is the last line."""
-    limits = run.policy.limits
-    silences = [limit for limit in (limits.first_token, limits.thinking, limits.idle) if limit is not None]
+    silence = longest_silence(run)
     timeout = response.request.extensions.get("timeout")
-    if run.policy.mode is Mode.ENFORCE and silences and isinstance(timeout, dict):
+    if run.policy.mode is Mode.ENFORCE and silence is not None and isinstance(timeout, dict):
         present = timeout.get("read")
-        timeout["read"] = max(silences) if present is None else min(present, max(silences))
+        timeout["read"] = silence if present is None else min(present, silence)
 
 
 def attach_events(stream: Any, *, is_async: bool) -> None:
