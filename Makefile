@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest e2e lint format types coverage demo generate clean
+.PHONY: help env env-oldest test test-oldest matrix newest e2e lint format types coverage demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -22,6 +22,12 @@ test: env ## Run the tests (ARGS="-k name" is passed on)
 
 test-oldest: env-oldest ## Run the tests on the oldest supported versions
 	.venv-oldest/bin/python -m pytest --ignore=tests/dashboards --ignore=tests/deploy $(ARGS)
+
+matrix: env ## Run the tests on every supported line (ARGS="openai-2 newest --jobs 2", ARGS=--list)
+	@$(BIN)/python -m matrix $(ARGS)
+
+newest: env ## Try the newest openai on PyPI: is every seam there, do streams, stalls and retries work
+	@$(BIN)/nox -s newest
 
 e2e: env ## Run a real program against the real collector, Prometheus and Alertmanager
 	$(BIN)/python -m e2e $(ARGS)
@@ -52,5 +58,5 @@ generate: env ## Write anew what is generated: README and docs tables, dashboard
 	$(BIN)/python -m dashboards.generate
 
 clean: ## Remove everything that was made
-	rm -rf .venv .venv-oldest build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-oldest .nox build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

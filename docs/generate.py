@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from docs import telemetry_tables, timelines
+from docs import compatibility_tables, telemetry_tables, timelines
 from stallwatch.core.classify import classification_table, code_table
 from stallwatch.settings import settings_table
 from stallwatch.testing import scenario_table
@@ -35,6 +35,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "values": telemetry_tables.values,
     "classification": classification_table,
     "classification-codes": code_table,
+    "compatibility-cells": compatibility_tables.cells,
+    "compatibility-skips": compatibility_tables.skips,
 }
 
 _PART = re.compile(r"(<!-- ([\w-]+): begin -->\n)(.*?)(<!-- \2: end -->)", re.DOTALL)

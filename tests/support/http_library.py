@@ -1,8 +1,9 @@
 """Which HTTP library the tests' clients stand on: the SDK's own, or a legacy one that is passed in to each of them.
 
-The SDK of the 3.x line is built on httpx2 and takes a client of httpx as ``http_client``. With ``TESTS_HTTP_LIBRARY=httpx``
-in the environment every client that tests make, in this process and in those of ``support.children``, is given one of its
-own, and the SDK's own classes of HTTP clients (``openai.DefaultHttpxClient``) are the legacy ones.
+The SDK of the 3.x line is built on httpx2 and takes a client of httpx as ``http_client``. With
+``TESTS_HTTP_LIBRARY=httpx`` in the environment every client that tests make, in this process and in those of
+``support.children``, is given one of its own, and the SDK's own classes of HTTP clients
+(``openai.DefaultHttpxClient``) are the legacy ones.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _use_legacy() -> None:
         def __del__(self) -> None:
             if not self.is_closed:
                 try:
-                    asyncio.get_running_loop().create_task(self.aclose())  # noqa: RUF006
+                    asyncio.get_running_loop().create_task(self.aclose())
                 except Exception:  # no loop runs any more: nothing is left to close it on
                     pass
 

@@ -1,0 +1,129 @@
+"""Running cells: their environments, pytest in a process of its own for each, and where it stands all the while."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matrix.cells import ROOT, Cell, interpreter
+from matrix.results import Result, read
+
+__all__ = ["APART", "Unfit", "environment", "play"]
+
+APART = ("tests/dashboards", "tests/deploy", "tests/neighbours", "tests/frameworks", "tests/runtimes")
+"""What a cell leaves out: the first two have nothing to do with the SDK, the others have environments of their own."""
+
+_TICK = 20.0
+"""Seconds between two lines that say where the cells stand."""
+
+Say = Callable[[str], None]
+
+
+class Unfit(Exception):
+    """A cell that cannot be run here, and why."""
+
+
+def environment(home: Path, requirements: Path, python: str | None = None) -> Path:
+    """Make a virtual environment, unless it is there already, and return its Python; ``python`` is a version."""
+    variables = dict(os.environ)
+    if python is not None:
+        found = interpreter(python)
+        if found is None:
+            raise Unfit(f"there is no Python {python} here")
+        variables["PYTHON"] = found
+    home.parent.mkdir(exist_ok=True)
+    command = ["scripts/make-env", os.path.relpath(home, ROOT), os.path.relpath(requirements, ROOT)]
+    made = subprocess.run(command, cwd=ROOT, env=variables, check=False, capture_output=True, text=True)
+    if made.returncode:
+        raise Unfit(f"no environment from {requirements.name}:\n{made.stdout}{made.stderr}")
+    return home / "bin" / "python"
+
+
+@dataclass(slots=True)
+class _Playing:
+    """A cell that is being run."""
+
+    cell: Cell
+    log: Path
+    stands: str = "making its environment"
+    began: float = field(default_factory=time.monotonic)
+
+    def line(self) -> str:
+        """Say where it stands."""
+        if self.stands == "running" and self.log.exists():
+            shares = re.findall(r"\[ *(\d+%)\]", self.log.read_text("utf-8", errors="replace"))
+            return f"{self.cell.name} {shares[-1] if shares else '0%'}"
+        return f"{self.cell.name} {self.stands}"
+
+
+def play(cells: Sequence[Cell], selection: Sequence[str], jobs: int, say: Say) -> list[Result | None]:
+    """Run the cells, so many at a time; None stands for one that could not be run or told nothing."""
+    playing: list[_Playing] = []
+    over = threading.Event()
+    ticker = threading.Thread(target=_tick, args=(playing, over, say), daemon=True)
+    ticker.start()
+    # Two cells of the same pins share an environment.
+    making = threading.Lock()
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(lambda cell: _play(cell, selection, playing, making, say), cells))
+    finally:
+        over.set()
+        ticker.join()
+
+
+def _tick(playing: list[_Playing], over: threading.Event, say: Say) -> None:
+    while not over.wait(_TICK):
+        if playing:
+            say(", ".join(one.line() for one in tuple(playing)))
+
+
+def _play(
+    cell: Cell, selection: Sequence[str], playing: list[_Playing], making: threading.Lock, say: Say
+) -> Result | None:
+    folder = ROOT / ".nox"
+    one = _Playing(cell, folder / f"{cell.name}.log")
+    playing.append(one)
+    try:
+        with making:
+            python = environment(cell.home, cell.requirements, cell.python)
+        one.stands = "running"
+        report = folder / f"{cell.name}.xml"
+        report.unlink(missing_ok=True)
+        _pytest(cell, python, selection, report, one.log)
+        if not report.exists():
+            raise Unfit(f"pytest told nothing; the end of {one.log}:\n{one.log.read_text('utf-8')[-3000:]}")
+        result = read(cell, report, selection)
+        counts = f"{result.passed} passed, {result.failed} failed, {result.skipped} skipped"
+        say(f"{cell.name}: {counts}, {result.minutes} min; see {os.path.relpath(one.log, ROOT)}")
+    except Unfit as unfit:
+        say(f"{cell.name} could not be run: {unfit}")
+        return None
+    finally:
+        playing.remove(one)
+    for failure in result.failures:
+        say(f"{cell.name}: FAILED {failure}")
+    return result
+
+
+def _pytest(cell: Cell, python: Path, selection: Sequence[str], report: Path, log: Path) -> None:
+    command: list[str | Path] = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [f"--ignore={folder}" for folder in APART]
+    command += ["-o", "junit_family=xunit2", f"--junitxml={report}", *selection]
+    with log.open("w", encoding="utf-8") as output:
+        subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **cell.environment},
+            check=False,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
