@@ -120,6 +120,13 @@ def test_the_message_names_wait_limit_and_both_ways_to_change_it(phase: Phase) -
         assert part in text
 
 
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.DONE])
+def test_the_message_begins_as_the_sdks_own_timeouts_do(phase: Phase) -> None:
+    """Some tell timeouts by that text alone."""
+    own = str(openai.APITimeoutError(request=None))  # type: ignore[arg-type]
+    assert str(StreamTimeoutError(phase=phase)).startswith(own.removesuffix(".") + ": ")
+
+
 @pytest.mark.parametrize(
     ("wire", "said"),
     [

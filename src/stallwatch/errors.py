@@ -191,6 +191,10 @@ def _advice(phase: str, set_by: str) -> str:
     return f"{here}: change it there{elsewhere}; 0 switches it off."
 
 
+_SDK_SAYS = "Request timed out"
+"""How the SDK's own timeouts begin. Some tell timeouts by these words alone: LiteLLM makes them its ``Timeout``."""
+
+
 def _message(
     phase: str,
     limit: float,
@@ -205,7 +209,8 @@ def _message(
         # The last wait may have been short, so neither progress nor the wire is the point.
         wall = "run used up its total: {:.2f} s"
         what = wall if set_by in _WALL else "call used up its total: {:.2f} s of waiting"
-        return f"the {what.format(waited)} (limit {limit:g} s). {advice}"
+        return f"{_SDK_SAYS}: the {what.format(waited)} (limit {limit:g} s). {advice}"
     what = "" if wire is None else f"; {_WIRE_TEXT[Wire(wire)]}"
     extended = "" if allowed is None or allowed <= limit else f", {allowed:g} s while bytes arrive"
-    return f"no progress in phase {phase} for {waited:.2f} s (limit {limit:g} s{extended}){what}. {advice}"
+    silence = f"no progress in phase {phase} for {waited:.2f} s (limit {limit:g} s{extended}){what}"
+    return f"{_SDK_SAYS}: {silence}. {advice}"

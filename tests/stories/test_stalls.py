@@ -110,7 +110,7 @@ def test_a_stall_closes_the_connection_though_nobody_closes_the_stream(
             # The one connection the next call needs is free.
             answer = await stage.chat(client, "healthy:gap=0", stream=False)
             assert answer.choices[0].message.content == "t0 t1 t2 t3 t4 "
-            assert str(caught.value).startswith("no progress in phase idle")
+            assert str(caught.value).startswith("Request timed out: no progress in phase idle")
 
     play(driver, story)
     assert [span.attributes["stallwatch.outcome"] for span in captured.spans] == ["stalled", "completed"]
