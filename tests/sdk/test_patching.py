@@ -23,13 +23,21 @@ def _create(client: Any, model: str) -> Any:
 
 
 def _attributes() -> dict[tuple[type, str], Any]:
-    return {(owner, name): value for owner in OWNERS for name, value in vars(owner).items()}
+    """What each attribute is, and what runs when it is called: a function may be changed from within."""
+    return {
+        (owner, name): (value, getattr(value, "__code__", None))
+        for owner in OWNERS
+        for name, value in vars(owner).items()
+    }
 
 
 def _changed(before: dict[tuple[type, str], Any]) -> set[str]:
     after = _attributes()
     return {
-        name for (owner, name) in before | after if before.get((owner, name)) is not after.get((owner, name))
+        name
+        for key in before | after
+        for name in key[1:]
+        if any(was is not now for was, now in zip(before.get(key, ()), after.get(key, ()), strict=True))
     }
 
 

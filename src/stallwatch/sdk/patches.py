@@ -5,7 +5,7 @@ The seams are the client's choke points, the same in every supported release: ``
 ``_process_response`` (the byte seam) and the stream classes' ``__init__`` (the event seam). Nothing users hold is
 wrapped. A seam that a release lacks switches its feature off with one warning. When the patches are removed each
 attribute is the original again, or what another tool has put over it; a patch buried under another tool's becomes a
-plain pass-through.
+plain pass-through. ``request`` is what other tools wrap, too, so there the function itself is changed (``grafting``).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stallwatch.runtime.retrying import may_sdk_retry
 from stallwatch.sdk.attempts import begin_attempt
 from stallwatch.sdk.calls import attach_again, attach_bytes, attach_events, call_async, call_sync, open_run
 from stallwatch.sdk.current import current_run, executing, resent_before
+from stallwatch.sdk.grafting import Graft, graft
 from stallwatch.sdk.sdk_retries import (
     before_back_off,
     raise_if_over,
@@ -47,6 +48,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._installed: list[tuple[type, str, Any, Any]] = []
+        self._grafts: list[tuple[type, str, Graft]] = []
         self._active = False
         self._generation = 0
         self.wiring: Wiring | None = None
@@ -54,7 +56,8 @@ class Patches:
     @property
     def installed(self) -> list[tuple[type, str]]:
         """The patched attributes."""
-        return [(owner, name) for owner, name, _, _ in self._installed]
+        grafted = [(owner, name) for owner, name, _ in self._grafts]
+        return grafted + [(owner, name) for owner, name, _, _ in self._installed]
 
     def install(self, wiring: Wiring) -> None:
         """Attach, or attach with other wiring."""
@@ -64,7 +67,8 @@ class Patches:
         self._active = True
         self._generation += 1
         for owner, name, wrapper in self._seams():
-            self._patch(owner, name, wrapper)
+            if name != "request" or not self._graft(owner, name, wrapper):
+                self._patch(owner, name, wrapper)
 
     def remove(self) -> None:
         """Let go: restore what is still ours, and pass through where somebody patched over it."""
@@ -73,6 +77,9 @@ class Patches:
             if owner.__dict__.get(name) is ours:
                 setattr(owner, name, original)
         self._installed.clear()
+        for _, _, made in self._grafts:
+            made.remove()
+        self._grafts.clear()
         BoundedConnects.remove_all()
 
     def _seams(self) -> list[tuple[type, str, Wrapper]]:
@@ -88,6 +95,12 @@ class Patches:
             (streaming.Stream, "__init__", self._stream_init),
             (streaming.AsyncStream, "__init__", self._async_stream_init),
         ]
+
+    def _graft(self, owner: type, name: str, wrapper: Wrapper) -> bool:
+        made = graft(owner.__dict__.get(name), base, wrapper)
+        if made is not None:
+            self._grafts.append((owner, name, made))
+        return made is not None
 
     def _patch(self, owner: type, name: str, wrapper: Wrapper) -> None:
         original = owner.__dict__.get(name)
