@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("opentelemetry.exporter.otlp.proto.common", reason="the OTLP encoder is not installed")
 
 from benchmarks import cardinality, span_sizes
-
 from dashboards import objective, recordings
 from stallwatch import catalogue
 from support.markdown import ROOT
