@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest matrix newest e2e lint format types coverage demo generate clean
+.PHONY: help env env-oldest test test-oldest matrix newest e2e lint format types coverage bench bench-quick demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -49,6 +49,12 @@ coverage: env ## Check that the tests of the core take every branch of it
 	$(BIN)/coverage run -m pytest tests/core $(ARGS)
 	$(BIN)/coverage report
 
+bench: env ## Measure against the bare SDK and other instrumentors, for ten minutes (ARGS=--write keeps the figures)
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-quick: env ## Check that nothing became slower, in a minute (ARGS=--write makes what is measured the new bars)
+	$(BIN)/python -m benchmarks.check $(ARGS)
+
 demo: env ## Show bare and guarded streams side by side
 	$(BIN)/stallwatch demo $(ARGS)
 
@@ -58,5 +64,5 @@ generate: env ## Write anew what is generated: README and docs tables, dashboard
 	$(BIN)/python -m dashboards.generate
 
 clean: ## Remove everything that was made
-	rm -rf .venv .venv-oldest .nox build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-oldest .venv-peers .nox build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

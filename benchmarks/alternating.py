@@ -104,7 +104,11 @@ def alternate(
     generations: int,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, Rounds], dict[str, dict[str, str]]]:
-    """Run each task so many rounds in each generation; return what was found by task, and the versions by variant."""
+    """Run each task so many rounds in each generation, and one before that does not count.
+
+    With 0 rounds there is only that one, and it counts: for what is no time. Returns what was found by task, and the
+    versions by variant.
+    """
     found: dict[str, Rounds] = {task: {} for task in tasks}
     versions: dict[str, dict[str, str]] = {}
     for generation in range(generations):
@@ -115,14 +119,14 @@ def alternate(
                 workers.append(stack.enter_context(Worker(variant)))
                 versions[variant] = workers[-1].versions
             for task, rounds in tasks.items():
-                for number in range(rounds + 1):
+                for number in range(max(1, rounds + 1)):
                     progress(
                         f"generation {generation + 1} of {generations}: {task}, round {number} of {rounds}"
                     )
                     for worker in workers if number % 2 else reversed(workers):
                         one = worker.round(task)
                         # The first round imports, compiles and fills caches.
-                        if number:
+                        if number or not rounds:
                             found[task].setdefault(worker.variant, []).append(one)
     return found, versions
 

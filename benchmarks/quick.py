@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(names) - set(VARIANTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(VARIANTS)}")
     tasks = {
-        name: (options.rounds or TIMED.get(name, 0)) if name in TIMED else 1
+        name: (options.rounds or TIMED.get(name, 0)) if name in TIMED else 0
         for name in options.tasks.split(",")
     }
     found, _ = alternate(names, tasks, options.generations, _progress)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from benchmarks.counts import counts
 from benchmarks.feed import MESSAGES, MODEL, UNEVENTFUL, Feed
 
 LONG, SHORT = 256, 8
@@ -82,6 +83,7 @@ TASKS: dict[str, Callable[[], Found]] = {
     "sync latency": sync_latency,
     "async latency": async_latency,
     "memory": memory,
+    "counts": counts,
 }
 
 

@@ -9,6 +9,8 @@ No variant records prompts or answers, as far as it can be told not to.
 from __future__ import annotations
 
 import os
+import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,18 +26,38 @@ class Variant:
     what: str
     prepare: Prepare
     environment: str | None = None
+    against: str = "bare"
+    """The bare SDK that it is compared with: its own where the environment has another release."""
 
 
 def _bare() -> None:
     pass
 
 
+_spans: Counter[str] = Counter()
+_flushes: list[Callable[[], object]] = []
+
+
+def exported() -> int:
+    """Return how many spans this process has exported: who exports none was not measured but switched off."""
+    for flush in _flushes:
+        flush()
+    return _spans["exported"]
+
+
+def _processor() -> Any:
+    """Return the SDK's batch processor with an exporter that counts spans and forgets them."""
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    return BatchSpanProcessor(_nowhere())
+
+
 def _nowhere() -> Any:
-    """Return an exporter that takes spans and forgets them."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
     class Nowhere(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:
+            _spans["exported"] += len(spans)
             return SpanExportResult.SUCCESS
 
     return Nowhere()
@@ -45,11 +67,11 @@ def _providers(sampled: bool = True) -> dict[str, Any]:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 
     tracers = TracerProvider(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
-    tracers.add_span_processor(BatchSpanProcessor(_nowhere()))
+    tracers.add_span_processor(_processor())
+    _flushes.append(tracers.force_flush)
     return {"tracer_provider": tracers, "meter_provider": MeterProvider([InMemoryMetricReader()])}
 
 
@@ -96,17 +118,24 @@ def _logfire() -> None:
     os.environ["OTEL_TRACES_EXPORTER"] = os.environ["OTEL_METRICS_EXPORTER"] = "none"
     import logfire
 
-    logfire.configure(send_to_logfire=False, console=False, inspect_arguments=False)
+    logfire.configure(
+        send_to_logfire=False,
+        console=False,
+        inspect_arguments=False,
+        additional_span_processors=[_processor()],
+    )
+    _flushes.append(logfire.force_flush)
     logfire.instrument_openai()
 
 
 def _langfuse() -> None:
-    # The wrapper is put in place by the import; spans go to the provider that the client is given.
     from langfuse import Langfuse
 
-    Langfuse(
+    client = Langfuse(
         public_key="pk-none", secret_key="sk-none", base_url="http://127.0.0.1:9", span_exporter=_nowhere()
     )
+    _flushes.append(client.flush)
+    # The import itself puts the wrapper in place.
     import langfuse.openai  # noqa: F401
 
 
@@ -117,7 +146,10 @@ def _openlit() -> None:
     providers = _providers()
     trace.set_tracer_provider(providers["tracer_provider"])
     metrics.set_meter_provider(providers["meter_provider"])
-    openlit.init(capture_message_content=False, disable_batch=False)
+    with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as prices:
+        # Without one of its own it is downloaded.
+        prices.write("{}")
+    openlit.init(capture_message_content=False, disable_events=True, pricing_json=prices.name)
 
 
 _ALL = (
@@ -135,9 +167,12 @@ _ALL = (
     Variant(name="openinference", what="OpenInference", prepare=_openinference, environment="openinference"),
     Variant(name="logfire", what="Logfire", prepare=_logfire, environment="logfire"),
     Variant(name="langfuse", what="Langfuse", prepare=_langfuse, environment="langfuse"),
-    Variant(name="openlit", what="OpenLIT", prepare=_openlit, environment="openlit"),
+    Variant(name="bare 2.x", what="the SDK that OpenLIT can use", prepare=_bare, environment="openlit"),
+    Variant(name="openlit", what="OpenLIT", prepare=_openlit, environment="openlit", against="bare 2.x"),
 )
 
 VARIANTS = {variant.name: variant for variant in _ALL}
 OURS = ("all", "summary", "off", "observe", "not sampled", "no sdk")
-PEERS = tuple(variant.name for variant in _ALL if variant.environment is not None)
+PEERS = tuple(
+    variant.name for variant in _ALL if variant.environment is not None and variant.prepare is not _bare
+)
