@@ -13,25 +13,17 @@ from collections.abc import Callable
 from typing import Any
 
 from opentelemetry import context as otel_context
-from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
 from stallwatch.catalogue import ATTEMPT_EVENT_CAP, STALL_EVENT_CAP, Attr, Event
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import HedgeResult, Outcome, RetryDecision, StallAction
+from stallwatch.telemetry.neighbours import suppressed, theirs
 from stallwatch.telemetry.recorder import AttemptView, FollowingView, RunView
 
 __all__ = ["SpanRecorder", "Trace"]
-
-_NEIGHBOUR_KEYS = (
-    "opentelemetry.genai.client.inference.context",
-    "opentelemetry.genai.client.embedding.context",
-    "opentelemetry.genai.client.fetch_response.context",
-)
-"""Context keys under which the official GenAI instrumentation announces that it already has a span for this call."""
 
 
 class Trace:
@@ -62,11 +54,12 @@ class SpanRecorder:
 
     def start(self, run: RunView) -> None:
         """Open the span, or adopt the one a neighbour opened for this call."""
-        if not is_instrumentation_enabled():
+        if suppressed():
             run.trace = None
             return
-        if any(otel_context.get_value(key) is not None for key in _NEIGHBOUR_KEYS):
-            run.trace = Trace(trace.get_current_span(), owned=False, standard=False)
+        span = theirs()
+        if span is not None:
+            run.trace = Trace(span, owned=False, standard=False)
             return
         call = run.call
         name = call.operation if call.model is None else f"{call.operation} {call.model}"
