@@ -25,7 +25,16 @@ from stallwatch.telemetry.recorder import Recorders
 from stallwatch.telemetry.spans import SpanRecorder
 from stallwatch.version import __version__
 
-__all__ = ["govern_differently", "govern_everywhere", "guard", "is_governed", "release_everywhere", "unguard"]
+__all__ = [
+    "govern_differently",
+    "govern_everywhere",
+    "guard",
+    "in_force",
+    "is_governed",
+    "patched",
+    "release_everywhere",
+    "unguard",
+]
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The newest released schema whose ``gen_ai`` names are the ones emitted here."""
@@ -111,6 +120,11 @@ def unguard(client: Client) -> Client:
 def patched() -> list[tuple[type, str]]:
     """Return what is patched in the SDK now."""
     return _patches.installed
+
+
+def in_force() -> Wiring | None:
+    """Return what the patches consult; None while nobody is governed."""
+    return _patches.wiring
 
 
 def _remove_if_unused(wiring: Wiring) -> None:

@@ -84,10 +84,13 @@ class ResolvedPolicy:
             raise ValueError(f"max_retries={max_retries!r} is not allowed: give the client's own, 0 or more")
         if self.mode is not Mode.ENFORCE:
             return UNBOUNDED
-        retries = self.max_retries
-        if max_retries is not None:
-            retries = min(retries, max_retries) if self.retries_explicit else max_retries
-        return worst_case(self.limits, retries)
+        return worst_case(self.limits, self.retries_of(max_retries))
+
+    def retries_of(self, max_retries: int | None) -> int:
+        """Return how many retries a call may see on a client whose own number is this; None leaves it to the policy."""
+        if max_retries is None:
+            return self.max_retries
+        return min(self.max_retries, max_retries) if self.retries_explicit else max_retries
 
 
 def resolve(

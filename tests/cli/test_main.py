@@ -20,11 +20,11 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert left.value.code == 0
     text = capsys.readouterr().out
-    assert all(command in text for command in ("demo", "gateway", "policy"))
+    assert all(command in text for command in ("demo", "gateway", "policy", "doctor"))
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["demo"], ["gateway"], ["policy"]], ids=lambda command: str(command[:1])
+    "command", [[], ["demo"], ["gateway"], ["policy"], ["doctor"]], ids=lambda command: str(command[:1])
 )
 @pytest.mark.parametrize("width", [50, 80, 100])
 def test_help_fits_the_terminal(

@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from stallwatch.cli import gateway, policy
     from stallwatch.cli.demo import command as demo
+    from stallwatch.cli.doctor import command as doctor
 
     parser = argparse.ArgumentParser(
         prog="stallwatch", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpLayout
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_parser(commands)
     gateway.add_parser(commands)
     policy.add_parser(commands)
+    doctor.add_parser(commands)
     return parser
 
 

@@ -13,7 +13,7 @@ from stallwatch.policy import DEFAULT, Deadlines, Policy
 from stallwatch.resolution import BUILT_IN_NAME, ResolvedPolicy, resolve
 from stallwatch.settings import load
 
-__all__ = ["Bound", "Line", "add_parser", "bounds", "explain", "run"]
+__all__ = ["Bound", "Line", "add_effort", "add_parser", "bounds", "explain", "run"]
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The efforts of the OpenAI API, and ``max``, which other services have."""
@@ -44,13 +44,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--model", required=True, help="the request's model, e.g. gpt-5")
     parser.add_argument("--base-url", help="the client's base URL, for rules that match it")
+    add_effort(parser)
+    parser.set_defaults(run=run)
+
+
+def add_effort(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the reasoning effort."""
     parser.add_argument(
         "--effort",
         choices=_EFFORTS,
         metavar="EFFORT",
         help=f"the request's reasoning effort: {', '.join(_EFFORTS)}",
     )
-    parser.set_defaults(run=run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +135,10 @@ def explain(resolved: ResolvedPolicy, variables: Policy) -> Iterator[Line]:
         yield Line(name=name, value=value, decided_by=_decided(resolved, variables, name))
 
 
-def bounds(resolved: ResolvedPolicy) -> Iterator[Bound]:
-    """Yield how long a caller can be kept waiting at the very most."""
-    worst, retries = resolved.worst_case(), resolved.max_retries
+def bounds(resolved: ResolvedPolicy, *, max_retries: int | None = None) -> Iterator[Bound]:
+    """Yield how long a caller can be kept waiting at the very most; ``max_retries`` is the client's own."""
+    worst = resolved.worst_case(max_retries=max_retries)
+    retries = resolved.retries_of(max_retries)
     tries = f"{retries + 1} attempts and the pauses between them" if retries else "a single attempt"
     for wait, meaning in (
         (worst.first_token, f"until progress or an error, {tries}"),

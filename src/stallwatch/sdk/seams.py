@@ -13,14 +13,14 @@ __all__ = ["CARRIES", "SeamState", "carried_by", "survey"]
 CARRIES: dict[tuple[type, str], str] = {
     (base.SyncAPIClient, "request"): "sync calls: runs, deadlines, spans",
     (base.AsyncAPIClient, "request"): "async calls: runs, deadlines, spans",
-    (base.BaseClient, "_build_request"): "attempts: waits until the headers, and the count of retries",
-    (base.BaseClient, "_should_retry"): "verdicts on HTTP errors that the SDK would retry",
+    (base.BaseClient, "_build_request"): "attempts: their waits for headers, their number",
+    (base.BaseClient, "_should_retry"): "verdicts on HTTP errors the SDK would retry",
     (base.BaseClient, "_calculate_retry_timeout"): "the pause before a retry of the SDK",
     (base.SyncAPIClient, "_sleep_for_retry"): "waking that pause on a cancel, sync",
-    (base.SyncAPIClient, "_process_response"): "bytes, sync: keepalives, closes, retries after the headers",
-    (base.AsyncAPIClient, "_process_response"): "bytes, async: keepalives, closes, retries after the headers",
-    (streaming.Stream, "__init__"): "chunks, sync: stalls, first token, gaps",
-    (streaming.AsyncStream, "__init__"): "chunks, async: stalls, first token, gaps",
+    (base.SyncAPIClient, "_process_response"): "bytes, sync: keepalives, closes, late retries",
+    (base.AsyncAPIClient, "_process_response"): "bytes, async: keepalives, closes, late retries",
+    (streaming.Stream, "__init__"): "chunks, sync: what each carries, as the SDK reads it",
+    (streaming.AsyncStream, "__init__"): "chunks, async: what each carries, as the SDK reads it",
 }
 """In the order of a call. Releases before 1.109 have ``_retry_request`` in place of ``_sleep_for_retry``."""
 
