@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from stallwatch.core.chunks import (
     FINISH,
     HEARTBEAT,
+    LAST,
     OUTPUT_UNKNOWN,
     PREAMBLE,
     REASONING,
     REASONING_FIELDS,
+    RUN_ENDS,
     TERMINAL,
     TERMINAL_EVENTS,
     USAGE,
@@ -151,6 +153,19 @@ VISIBLE_EVENTS = [
     "response.audio.delta",
     "response.audio.transcript.delta",
     "response.image_generation_call.partial_image",
+    "image_generation.partial_image",
+    "image_edit.partial_image",
+    "transcript.text.delta",
+    "transcript.text.segment",
+    "speech.audio.delta",
+    "thread.message.delta",
+    "thread.message.completed",
+]
+LAST_EVENTS = [
+    "image_generation.completed",
+    "image_edit.completed",
+    "transcript.text.done",
+    "speech.audio.done",
 ]
 REASONING_EVENTS = [
     "response.reasoning_text.delta",
@@ -161,8 +176,25 @@ REASONING_EVENTS = [
     "response.reasoning.delta",
     "response.reasoning_summary.delta",
 ]
-PREAMBLE_EVENTS = ["response.created", "response.content_part.added", "response.reasoning_summary_part.added"]
-HEARTBEAT_EVENTS = ["response.in_progress", "response.queued", "keepalive", "ping"]
+PREAMBLE_EVENTS = [
+    "response.created",
+    "response.content_part.added",
+    "response.reasoning_summary_part.added",
+    "thread.created",
+    "thread.run.created",
+    "thread.message.created",
+]
+HEARTBEAT_EVENTS = [
+    "response.in_progress",
+    "response.queued",
+    "keepalive",
+    "ping",
+    "thread.run.queued",
+    "thread.run.in_progress",
+    "thread.run.cancelling",
+    "thread.run.step.in_progress",
+    "thread.message.in_progress",
+]
 UNKNOWN_EVENTS = [
     "response.web_search_call.searching",
     "response.file_search_call.in_progress",
@@ -170,6 +202,8 @@ UNKNOWN_EVENTS = [
     "response.image_generation_call.generating",
     "response.mcp_list_tools.completed",
     "response.invented_tomorrow",
+    "thread.run.step.delta",
+    "thread.run.step.completed",
     "response.output_text",
     "RESPONSE.CREATED",
     "vendor.event",
@@ -183,7 +217,8 @@ EVENTS: list[tuple[str | None, ChunkFacts]] = [
     *product(PREAMBLE_EVENTS, [PREAMBLE]),
     *product(HEARTBEAT_EVENTS, [HEARTBEAT]),
     *product(UNKNOWN_EVENTS, [OUTPUT_UNKNOWN]),
-    *product([*sorted(TERMINAL_EVENTS), "error"], [TERMINAL]),
+    *product([*sorted(TERMINAL_EVENTS), *sorted(RUN_ENDS), "error"], [TERMINAL]),
+    *product(LAST_EVENTS, [LAST]),
 ]
 
 
@@ -221,6 +256,27 @@ def test_an_item_is_announced_and_ended_by_its_type(
 ) -> None:
     assert event_facts("response.output_item.added", item) is added
     assert event_facts("response.output_item.done", item) is done
+
+
+def test_a_run_ends_in_one_of_these() -> None:
+    statuses = {kind.removeprefix("thread.run.") for kind in RUN_ENDS}
+    assert statuses == {"completed", "failed", "incomplete", "cancelled", "expired", "requires_action"}
+
+
+@pytest.mark.parametrize(
+    ("step", "facts"),
+    [("message_creation", PREAMBLE), ("tool_calls", OUTPUT_UNKNOWN), (None, OUTPUT_UNKNOWN)],
+)
+def test_a_step_of_a_run_is_progress_if_a_tool_was_called(step: str | None, facts: ChunkFacts) -> None:
+    assert event_facts("thread.run.step.created", step) is facts
+
+
+def test_the_last_event_of_an_image_or_a_transcript_is_output_and_finishes_one_of_them() -> None:
+    assert LAST.progress
+    assert LAST.output
+    assert LAST.visible
+    assert LAST.finishes == 1
+    assert not LAST.terminal
 
 
 @given(st.text(max_size=40))

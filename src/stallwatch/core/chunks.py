@@ -9,8 +9,8 @@ Rules
   the stream on the more patient thinking clock.
 * ``output`` marks progress that is generated output of any kind; the time to first token is taken there. A finish
   reason or a usage counter is progress, but no token.
-* Responses events are told apart by their type string, never by their class: the SDK builds unknown types as an
-  arbitrary member of its union.
+* Events (Responses, images, audio, runs of assistants) are told apart by their type string, never by their class: the
+  SDK builds unknown types as an arbitrary member of its union.
 
 The SDK's objects are read in ``sdk.chunks``; here are only the tables and the neutral facts.
 """
@@ -24,10 +24,12 @@ from typing import Any
 __all__ = [
     "FINISH",
     "HEARTBEAT",
+    "LAST",
     "OUTPUT_UNKNOWN",
     "PREAMBLE",
     "REASONING",
     "REASONING_FIELDS",
+    "RUN_ENDS",
     "TERMINAL_EVENTS",
     "USAGE",
     "VISIBLE",
@@ -62,6 +64,8 @@ REASONING = ChunkFacts(name="reasoning", progress=True, output=True)
 VISIBLE = ChunkFacts(name="visible", progress=True, output=True, visible=True)
 FINISH = ChunkFacts(name="finish", progress=True, visible=True)
 TERMINAL = ChunkFacts(name="terminal", progress=True, visible=True, terminal=True)
+LAST = ChunkFacts(name=FINISH.name, progress=True, output=True, visible=True, finishes=1)
+"""One of the answers as a whole: an image, a transcript; as many come as were asked for."""
 
 REASONING_FIELDS = frozenset(
     {
@@ -84,6 +88,12 @@ _VISIBLE_ITEMS = frozenset({"message", "function_call", "custom_tool_call"})
 TERMINAL_EVENTS = frozenset(
     {"response.completed", "response.failed", "response.incomplete", "response.cancelled"}
 )
+
+RUN_ENDS = frozenset(
+    f"thread.run.{status}"
+    for status in ("completed", "failed", "incomplete", "cancelled", "expired", "requires_action")
+)
+"""A run of the Assistants API is over, or waits for the user."""
 
 _EVENTS: dict[str, ChunkFacts] = {
     "response.in_progress": HEARTBEAT,
@@ -118,16 +128,39 @@ _EVENTS: dict[str, ChunkFacts] = {
     "response.reasoning_summary.delta": REASONING,
     **dict.fromkeys(TERMINAL_EVENTS, TERMINAL),
     "error": TERMINAL,
+    "image_generation.partial_image": VISIBLE,
+    "image_generation.completed": LAST,
+    "image_edit.partial_image": VISIBLE,
+    "image_edit.completed": LAST,
+    "transcript.text.delta": VISIBLE,
+    "transcript.text.segment": VISIBLE,
+    "transcript.text.done": LAST,
+    "speech.audio.delta": VISIBLE,
+    "speech.audio.done": LAST,
+    "thread.created": PREAMBLE,
+    "thread.run.created": PREAMBLE,
+    "thread.run.queued": HEARTBEAT,
+    "thread.run.in_progress": HEARTBEAT,
+    "thread.run.cancelling": HEARTBEAT,
+    "thread.run.step.in_progress": HEARTBEAT,
+    "thread.message.created": PREAMBLE,
+    "thread.message.in_progress": HEARTBEAT,
+    "thread.message.delta": VISIBLE,
+    "thread.message.completed": VISIBLE,
+    **dict.fromkeys(RUN_ENDS, TERMINAL),
 }
 
 
 def event_facts(kind: str | None, item_type: str | None = None) -> ChunkFacts:
-    """Return the meaning of a Responses event; ``item_type`` is that of the item it adds or ends, if any."""
+    """Return the meaning of a named event; ``item_type`` is that of the item or step it adds or ends, if any."""
     if kind == "response.output_item.added":
         # These two are announced empty; of a call of the user's own tools the name is output.
         return PREAMBLE if item_type in ("message", "reasoning") else _item_facts(item_type)
     if kind == "response.output_item.done":
         return _item_facts(item_type)
+    if kind == "thread.run.step.created":
+        # A message is announced empty; a tool has been called.
+        return PREAMBLE if item_type == "message_creation" else OUTPUT_UNKNOWN
     return _EVENTS.get(kind or "", OUTPUT_UNKNOWN)
 
 

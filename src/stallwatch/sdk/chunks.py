@@ -16,7 +16,9 @@ from openai import APIConnectionError, APIError, APIStatusError
 from stallwatch.core.chunks import (
     FINISH,
     HEARTBEAT,
+    LAST,
     OUTPUT_UNKNOWN,
+    RUN_ENDS,
     TERMINAL_EVENTS,
     USAGE,
     VISIBLE,
@@ -34,6 +36,8 @@ __all__ = ["Reader", "Response", "read_whole"]
 _EMPTY: Mapping[str, Any] = {}
 _REASONS_CAP = 128
 """Positions of the list of finish reasons; the largest ``n`` that OpenAI takes. A request may name any number."""
+
+_WITH_LAST_EVENT = ("response.", "image_generation.", "image_edit.", "transcript.text.", "speech.audio.")
 
 _CHOICE_FRAME = frozenset(
     {"index", "finish_reason", "logprobs", "delta", "content_filter_results", "content_filter_offsets"}
@@ -119,6 +123,9 @@ class Reader:
         # the extra fields of an arbitrary class.
         fields = _with_extra(chunk, fields)
         data = fields.get("data")
+        name = fields.get("event")
+        if isinstance(name, str) and name.startswith("thread."):
+            return self._of_run(name, _fields(data))
         if isinstance(data, Mapping):
             kind = text_of(data.get("type")) or text_of(fields.get("event"))
             if kind is not None:
@@ -176,7 +183,7 @@ class Reader:
         return best
 
     def _event(self, kind: str, fields: Mapping[str, Any]) -> ChunkFacts:
-        self._kind = "responses" if kind.startswith("response.") else self._kind
+        self._kind = "events" if kind.startswith(_WITH_LAST_EVENT) else self._kind
         response = fields.get("response")
         if response is not None:
             self._note_response(kind, response)
@@ -187,7 +194,24 @@ class Reader:
             return event_facts(kind, text_of(_fields(fields.get("item")).get("type")))
         if kind == "error":
             self.response.code = code_of(fields.get("code")) or "error"
-        return event_facts(kind)
+        facts = event_facts(kind)
+        if facts is LAST:
+            self.response.note_usage(fields.get("usage"))
+        return facts
+
+    def _of_run(self, kind: str, fields: Mapping[str, Any]) -> ChunkFacts:
+        """Read an event of an Assistants run, whose data is the object that changed."""
+        self._kind = "events"
+        known = self.response
+        if fields.get("object") == "thread.run":
+            known.note_identity(fields)
+            known.note_usage(fields.get("usage"))
+        if kind in RUN_ENDS:
+            reason = {"completed": "stop", "requires_action": "tool_calls", "incomplete": "length"}
+            known.note_choice(0, reason.get(kind.rpartition(".")[2], "error"))
+            if kind == "thread.run.failed":
+                known.code = code_of(_fields(fields.get("last_error")).get("code")) or kind
+        return event_facts(kind, text_of(fields.get("type")))
 
     def _note_response(self, kind: str, response: Any) -> None:
         fields = _fields(response)
@@ -205,7 +229,7 @@ class Reader:
 
     @property
     def has_end_mark(self) -> bool:
-        """Whether what was read is of a protocol with a mark or event at its end: completions and Responses."""
+        """Whether what was read is of a protocol with a mark or event at its end, which all that we know have."""
         return self._kind is not None
 
     def failure(self) -> str | None:

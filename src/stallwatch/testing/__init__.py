@@ -1,8 +1,8 @@
 """Test your own program against a model gateway that misbehaves on purpose.
 
 `FaultGateway` is a local server that speaks the OpenAI HTTP forms: chat completions, legacy completions,
-Responses and embeddings, their Azure addresses included. The model name in the request chooses what goes
-wrong::
+Responses, embeddings, images, audio and runs, their Azure addresses included. The model name in the request
+chooses what goes wrong::
 
     import openai
     from stallwatch.testing import FaultGateway

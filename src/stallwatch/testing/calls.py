@@ -5,25 +5,46 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-Api = Literal["chat", "completions", "responses", "embeddings", "models", "ledger", "none"]
+from stallwatch.testing.multipart import text_fields
+
+Api = Literal[
+    "chat",
+    "completions",
+    "responses",
+    "embeddings",
+    "images",
+    "image-edits",
+    "speech",
+    "transcriptions",
+    "runs",
+    "models",
+    "ledger",
+    "none",
+]
 
 LEDGER_PATH = "/__stallwatch__/ledger"
 RESET_PATH = "/__stallwatch__/reset"
 
 _BASE = r"(?:/openai/deployments/(?P<deployment>[^/]+)|/openai/v1|/openai|/v1)?"
-_ENDPOINT = re.compile(_BASE + r"/(?P<endpoint>chat/completions|completions|responses|embeddings)/?")
-_RESPONSE = re.compile(_BASE + r"/responses/(?P<id>[^/]+)/?")
-_MODELS = re.compile(_BASE + r"/models(?:/(?P<id>[^/]+))?/?")
 _APIS: Mapping[str, Api] = {
     "chat/completions": "chat",
     "completions": "completions",
     "responses": "responses",
     "embeddings": "embeddings",
+    "images/generations": "images",
+    "images/edits": "image-edits",
+    "audio/speech": "speech",
+    "audio/transcriptions": "transcriptions",
 }
+_ENDPOINT = re.compile(_BASE + rf"/(?P<endpoint>{'|'.join(_APIS)})/?")
+_RUNS = re.compile(_BASE + r"/threads(?:/(?P<thread>[^/]+))?/runs/?")
+_RUN = re.compile(_BASE + r"/threads/(?P<thread>[^/]+)/runs/(?P<id>[^/]+)(?P<tools>/submit_tool_outputs)?/?")
+_RESPONSE = re.compile(_BASE + r"/responses/(?P<id>[^/]+)/?")
+_MODELS = re.compile(_BASE + r"/models(?:/(?P<id>[^/]+))?/?")
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
 
 
@@ -95,6 +116,7 @@ class Call:
     body: Mapping[str, object] = field(default_factory=dict[str, object])
     stored_id: str | None = None
     starting_after: int | None = None
+    thread_id: str | None = None
 
 
 def read_call(incoming: Incoming) -> Call:
@@ -108,6 +130,14 @@ def read_call(incoming: Incoming) -> Call:
         return _generation(
             _APIS[match["endpoint"]], incoming, None if deployment is None else unquote(deployment)
         )
+    if match := _RUNS.fullmatch(path):
+        _require(method, "POST")
+        return replace(_generation("runs", incoming, None), thread_id=match["thread"])
+    if match := _RUN.fullmatch(path):
+        _require(method, "POST" if match["tools"] else "GET")
+        body = _body(incoming) if match["tools"] else {}
+        stream = body.get("stream") is True
+        return Call(api="runs", stored_id=match["id"], thread_id=match["thread"], stream=stream, body=body)
     if match := _RESPONSE.fullmatch(path):
         _require(method, "GET")
         after = incoming.query.get("starting_after", "")
@@ -122,8 +152,8 @@ def read_call(incoming: Incoming) -> Call:
         return Call(api="models", model=None if match["id"] is None else unquote(match["id"]))
     raise BadCall(
         404,
-        f"path: {path!r} is not served here; allowed: /v1/chat/completions, /v1/completions, /v1/responses, "
-        f"/v1/embeddings, /v1/models, their /openai forms, {LEDGER_PATH}",
+        f"path: {path!r} is not served here; allowed: {', '.join(f'/v1/{name}' for name in _APIS)}, "
+        f"/v1/threads/runs, /v1/threads/ID/runs, /v1/models, their /openai forms, {LEDGER_PATH}",
     )
 
 
@@ -133,19 +163,31 @@ def _require(method: str, allowed: str) -> None:
 
 
 def _generation(api: Api, incoming: Incoming, deployment: str | None) -> Call:
-    try:
-        parsed: object = json.loads(incoming.body)
-    except ValueError:
-        raise BadCall(400, "body: not JSON; allowed: a JSON object") from None
-    if not isinstance(parsed, dict):
-        raise BadCall(400, "body: not a JSON object; allowed: a JSON object")
-    body = cast("dict[str, object]", parsed)
-    model = deployment or body.get("model")
+    body = _body(incoming)
+    # An assistant has a model of its own, so a run need not name one: then the assistant's id is the scenario.
+    model = deployment or body.get("model") or (body.get("assistant_id") if api == "runs" else None)
     if not isinstance(model, str) or not model:
         raise BadCall(400, f"model: {model!r} is not allowed; allowed: the name of a scenario", param="model")
     options = body.get("stream_options")
     asked = isinstance(options, dict) and cast("dict[str, object]", options).get("include_usage") is True
-    return Call(api=api, model=model, stream=body.get("stream") is True, include_usage=asked, body=body)
+    # In a form all values are texts.
+    stream = body.get("stream") in (True, "true")
+    if api == "speech":
+        stream = True
+    return Call(api=api, model=model, stream=stream, include_usage=asked, body=body)
+
+
+def _body(incoming: Incoming) -> dict[str, object]:
+    kind = incoming.headers.get("content-type", "")
+    if kind.startswith("multipart/form-data"):
+        return text_fields(kind, incoming.body)
+    try:
+        parsed: object = json.loads(incoming.body)
+    except ValueError:
+        raise BadCall(400, "body: not JSON; allowed: a JSON object, or a form") from None
+    if not isinstance(parsed, dict):
+        raise BadCall(400, "body: not a JSON object; allowed: a JSON object, or a form")
+    return cast("dict[str, object]", parsed)
 
 
 def last_prompt(body: Mapping[str, object]) -> str:

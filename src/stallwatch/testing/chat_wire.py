@@ -9,6 +9,7 @@ from stallwatch.testing import steps as do
 from stallwatch.testing.expansion import ToolFragment, ToolStart
 from stallwatch.testing.ledger import SentKind
 from stallwatch.testing.wire import (
+    EVENT_STREAM,
     AnswerContext,
     Frame,
     JsonObject,
@@ -16,6 +17,7 @@ from stallwatch.testing.wire import (
     UnplayableStep,
     chat_usage,
     encode,
+    error_object,
     sse,
 )
 
@@ -32,13 +34,10 @@ class _Choice:
     finish: str | None = None
 
 
-def error_object(step: do.ErrorFrame) -> JsonObject:
-    return {"message": step.message, "type": step.type, "param": None, "code": step.code}
-
-
 class ChatForm:
     """Chat completion chunks: ``chat.completion.chunk`` objects, `[DONE]` at the end."""
 
+    media_type = EVENT_STREAM
     chunk_object = "chat.completion.chunk"
     whole_object = "chat.completion"
 

@@ -84,7 +84,8 @@ class Connection(asyncio.Protocol):
     # --- used by the exchange ---
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
+        # A closing transport would log a warning for what the client no longer takes.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     async def drain(self) -> None:

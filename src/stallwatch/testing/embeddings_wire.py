@@ -6,7 +6,7 @@ import base64
 import struct
 
 from stallwatch.testing import steps as do
-from stallwatch.testing.wire import AnswerContext, Frame, JsonObject
+from stallwatch.testing.wire import EVENT_STREAM, AnswerContext, Frame, JsonObject, error_object
 
 _VECTOR = (0.25, -0.5, 0.125)
 
@@ -14,13 +14,15 @@ _VECTOR = (0.25, -0.5, 0.125)
 class EmbeddingsForm:
     """Plays the timing of a script and answers with vectors whatever its content was."""
 
+    media_type = EVENT_STREAM
+
     def __init__(self, context: AnswerContext) -> None:
         self._context = context
         self._error: JsonObject | None = None
 
     def frames(self, step: do.Step) -> list[Frame]:
         if isinstance(step, do.ErrorFrame):
-            self._error = {"message": step.message, "type": step.type, "param": None, "code": step.code}
+            self._error = error_object(step)
         return []
 
     def whole(self) -> JsonObject:

@@ -23,12 +23,11 @@ from stallwatch.testing.entries import RequestEntry
 from stallwatch.testing.expansion import expand
 from stallwatch.testing.journal import Journal
 from stallwatch.testing.ledger import SentKind
-from stallwatch.testing.wire import Form, Frame, UnplayableStep, comment, encode, sse
+from stallwatch.testing.wire import EVENT_STREAM, Form, Frame, UnplayableStep, comment, encode, sse
 
 # A burst lets other connections, and the news that its own is gone, through after this many pieces.
 _BURST = 32
 _JSON = "application/json"
-_SSE = "text/event-stream; charset=utf-8"
 
 
 class Line(Protocol):
@@ -90,8 +89,7 @@ class Exchange:
             case do.Silence() | do.RefuseHeaders():
                 await asyncio.get_running_loop().create_future()
             case do.Comment():
-                # Services keep connections of requests that do not stream alive with blank lines.
-                await self._send(Frame(SentKind.COMMENT, comment(step.text) if self._stream else b"\n"))
+                await self._send(self._comment(step))
             case do.Raw():
                 self._bare_body = True
                 await self._send(Frame(SentKind.RAW, step.data))
@@ -111,6 +109,12 @@ class Exchange:
                 await self._break(step)
             case _:
                 await self._send_content(step)
+
+    def _comment(self, step: do.Comment) -> Frame:
+        if self._stream and self._form.media_type != EVENT_STREAM:
+            raise UnplayableStep(f"Comment has no place in {self._form.media_type}")
+        # Services keep connections of requests that do not stream alive with blank lines.
+        return Frame(SentKind.COMMENT, comment(step.text) if self._stream else b"\n")
 
     async def _send_content(self, step: do.Step) -> None:
         frames = self._form.frames(step)
@@ -142,7 +146,7 @@ class Exchange:
     def _head(self, status: int, extra: Mapping[str, str], length: int | None = None) -> bytes:
         headers = {"content-type": _JSON}
         if self._stream and status == 200:
-            headers = {"content-type": _SSE, "cache-control": "no-cache"}
+            headers = {"content-type": self._form.media_type, "cache-control": "no-cache"}
         headers["x-request-id"] = self._entry.request_id
         headers |= {name.lower(): value for name, value in extra.items()}
         if length is not None:
@@ -178,8 +182,10 @@ class Exchange:
         head = self._head(200, {})
         written = 0
         try:
-            for written in range(1, len(head) + 1):
-                self._line.write(head[written - 1 : written])
+            while written < len(head):
+                piece = head[written : written + step.size]
+                self._line.write(piece)
+                written += len(piece)
                 await asyncio.sleep(step.every)
         finally:
             self._journal.sent(

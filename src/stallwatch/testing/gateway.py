@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from stallwatch.testing.calls import LEDGER_PATH, Incoming
 from stallwatch.testing.connection import Connection
@@ -133,6 +133,13 @@ class FaultGateway:
         if not attempts:
             raise ValueError("attempts: none given; allowed: one list of steps or scenario name per attempt")
         self._service.script(model, attempts, by_header=by_header)
+
+    def store(self, model: str, kind: Literal["responses", "runs"] = "responses") -> str:
+        """Make up a stored response, or a run, of this model and return its id.
+
+        It can be retrieved, streamed from the start or resumed, as one that runs in the background.
+        """
+        return self._service.store(model, kind)
 
     # --- what happened ---
 

@@ -10,13 +10,23 @@ from __future__ import annotations
 from stallwatch.testing import steps as do
 from stallwatch.testing.expansion import ToolFragment, ToolStart
 from stallwatch.testing.ledger import SentKind
-from stallwatch.testing.wire import AnswerContext, Frame, JsonObject, TokenCounts, UnplayableStep, sse
+from stallwatch.testing.wire import (
+    EVENT_STREAM,
+    AnswerContext,
+    Frame,
+    JsonObject,
+    TokenCounts,
+    UnplayableStep,
+    sse,
+)
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponsesForm:
     """Responses events, numbered from 0; a client that resumes gets those after ``starting_after``."""
+
+    media_type = EVENT_STREAM
 
     def __init__(self, context: AnswerContext, *, starting_after: int | None = None) -> None:
         self._context = context

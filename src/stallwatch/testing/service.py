@@ -7,23 +7,37 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Literal
 
 from stallwatch.testing import steps as do
+from stallwatch.testing.audio_wire import SpeechEventsForm, SpeechForm, TranscriptForm
 from stallwatch.testing.calls import RESET_PATH, BadCall, Call, Incoming, read_call
 from stallwatch.testing.chat_wire import ChatForm, CompletionForm
 from stallwatch.testing.connection import Connection
 from stallwatch.testing.embeddings_wire import EmbeddingsForm
 from stallwatch.testing.entries import RequestEntry
 from stallwatch.testing.exchange import Exchange
+from stallwatch.testing.images_wire import ImagesForm
 from stallwatch.testing.journal import Journal
 from stallwatch.testing.ledger import Sent
 from stallwatch.testing.responses_wire import ResponsesForm
+from stallwatch.testing.runs_wire import RunsForm
 from stallwatch.testing.scenario_grammar import parse_model
 from stallwatch.testing.scenarios import SCENARIOS
 from stallwatch.testing.wire import AnswerContext, Form, encode
 
 _KEPT_RESPONSES = 256
-_PREFIXES = {"chat": "chatcmpl", "completions": "cmpl", "responses": "resp", "embeddings": "embd"}
+_PREFIXES = {
+    "chat": "chatcmpl",
+    "completions": "cmpl",
+    "responses": "resp",
+    "embeddings": "embd",
+    "images": "img",
+    "image-edits": "img",
+    "speech": "speech",
+    "transcriptions": "transcript",
+    "runs": "run",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,16 @@ class Service:
             names.append(attempt if isinstance(attempt, str) else "script")
         self._scripts[model] = Script(scenario=">".join(names), attempts=tuple(lists), by_header=by_header)
 
+    def store(self, model: str, api: Literal["responses", "runs"]) -> str:
+        """Keep an answer of this model as if it had been made, and return its id."""
+        self._find(model)
+        answer_id = self._new_id(api)
+        self._store(answer_id, model)
+        return answer_id
+
+    def _new_id(self, api: str) -> str:
+        return f"{_PREFIXES[api]}_gateway{next(self._numbers):06d}"
+
     def _find(self, model: str) -> Script:
         if model in self._scripts:
             return self._scripts[model]
@@ -86,7 +110,8 @@ class Service:
     async def _generate(self, connection: Connection, incoming: Incoming, call: Call) -> bool:
         model = call.model if call.stored_id is None else self._stored.get(call.stored_id)
         if model is None:
-            raise BadCall(404, f"response_id: {call.stored_id!r} was not made here", param="response_id")
+            name = "run_id" if call.api == "runs" else "response_id"
+            raise BadCall(404, f"{name}: {call.stored_id!r} was not made here", param=name)
         script = self._find(model)
         attempt = self._journal.next_attempt(model)
         index = incoming.retry_count if script.by_header and incoming.retry_count is not None else attempt
@@ -96,11 +121,11 @@ class Service:
         exchange = Exchange(line=connection, incoming=incoming, entry=entry, journal=self._journal)
         context = AnswerContext(
             model=model,
-            answer_id=call.stored_id or f"{_PREFIXES[call.api]}_gateway{next(self._numbers):06d}",
+            answer_id=call.stored_id or self._new_id(call.api),
             include_usage=call.include_usage,
             body=call.body,
         )
-        if call.api == "responses":
+        if call.api in ("responses", "runs"):
             self._store(context.answer_id, model)
         steps = script.attempts[min(index, len(script.attempts) - 1)]
         stream = call.stream and call.api != "embeddings"
@@ -185,5 +210,15 @@ def _form(call: Call, context: AnswerContext) -> Form:
             return CompletionForm(context)
         case "embeddings":
             return EmbeddingsForm(context)
+        case "images":
+            return ImagesForm(context, "image_generation")
+        case "image-edits":
+            return ImagesForm(context, "image_edit")
+        case "speech":
+            return SpeechEventsForm() if call.body.get("stream_format") == "sse" else SpeechForm()
+        case "transcriptions":
+            return TranscriptForm()
+        case "runs":
+            return RunsForm(context, call.thread_id)
         case _:
             return ChatForm(context)

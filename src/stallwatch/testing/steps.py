@@ -103,12 +103,13 @@ class RefuseHeaders(Step):
 
 @dataclass(frozen=True, slots=True)
 class DripHeaders(Step):
-    """Send the 200 head byte by byte, one every so many seconds; the script then goes on."""
+    """Send the 200 head in pieces of ``size`` bytes, one every so many seconds; the script then goes on."""
 
     every: float = 0.05
+    size: int = 1
 
     def __post_init__(self) -> None:
-        _positive(self, "every")
+        _positive(self, "every", "size")
 
 
 # --- content ------------------------------------------------------------------------------------------------

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from stallwatch.testing.ledger import SentKind
-from stallwatch.testing.steps import Step, Usage
+from stallwatch.testing.steps import ErrorFrame, Step, Usage
 
 JsonObject = dict[str, object]
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
 class Frame(NamedTuple):
@@ -42,7 +44,9 @@ class AnswerContext:
 
 
 class Form(Protocol):
-    """One API form, for one answer."""
+    """One API form, for one answer; ``media_type`` is what a streamed answer says it is."""
+
+    media_type: str
 
     def frames(self, step: Step) -> list[Frame]:
         """Return the events this content step becomes; raise `UnplayableStep` if the form has none."""
@@ -62,6 +66,17 @@ def sse(data: object, event: str | None = None) -> bytes:
     """Return one server-sent event carrying this as JSON."""
     name = b"" if event is None else b"event: " + event.encode() + b"\n"
     return name + b"data: " + encode(data) + b"\n\n"
+
+
+def error_object(step: ErrorFrame) -> JsonObject:
+    """Return the error as it stands in a body."""
+    return {"message": step.message, "type": step.type, "param": None, "code": step.code}
+
+
+def error_event(step: ErrorFrame) -> tuple[JsonObject, Frame]:
+    """Return the error, and the event named ``error`` that carries it."""
+    error = error_object(step)
+    return error, Frame(SentKind.ERROR, sse({"type": "error", "error": error}, event="error"))
 
 
 def comment(text: str) -> bytes:

@@ -61,12 +61,14 @@ def _late_headers(values: Values) -> Sequence[Steps]:
 @scenario(
     "drip-headers",
     "the head byte by byte, then healthy",
-    seconds("every", "0.02", "between bytes"),
+    seconds("every", "0.02", "between pieces"),
+    number("size", "1", "bytes in a piece"),
     token_count("5"),
     GAP,
 )
 def _drip_headers(values: Values) -> Sequence[Steps]:
-    return [[do.DripHeaders(values.seconds("every")), *begin(values), *end()]]
+    head = do.DripHeaders(values.seconds("every"), max(values.count("size"), 1))
+    return [[head, *begin(values), *end()]]
 
 
 @scenario(
