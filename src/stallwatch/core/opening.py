@@ -53,7 +53,8 @@ class Opening:
 
     def _take_lines(self, text: bytes) -> bytes:
         passed = position = 0
-        for line in _LINE.finditer(text):
+        # Not searched for: of a line that is not whole, a search would try every byte as its beginning.
+        while (line := _LINE.match(text, position)) is not None:
             content, position = line[1], line.end()
             if not self._begun and (not content or content.startswith(b":")):
                 passed = position
