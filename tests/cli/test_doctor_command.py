@@ -19,7 +19,7 @@ from stallwatch.cli.main import main
 from stallwatch.governing import patched
 from stallwatch.version import __version__
 
-SECTIONS = ["versions", "seams", "telemetry", "settings", "policy", "network"]
+SECTIONS = ["versions", "seams", "others", "telemetry", "settings", "policy", "network"]
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,11 @@ from typing import Any
 import openai
 import openai._base_client as base
 import pytest
+from openai.resources.chat import completions
+from wrapt import FunctionWrapper
 
 import stallwatch
-from stallwatch.cli.doctor import attachment, network, telemetry, versions
+from stallwatch.cli.doctor import attachment, network, others, telemetry, versions
 from stallwatch.cli.doctor.attachment import By
 from stallwatch.cli.doctor.examination import asked_for, examine, sections
 from stallwatch.cli.doctor.limits import Asked, limits, resolved_for, settings
@@ -158,6 +160,61 @@ def test_a_seam_that_is_there_and_not_patched_is_a_problem(monkeypatch: pytest.M
         monkeypatch.setattr(attachment, "patched", lambda: patched()[1:])
         found = by_key(attachment.attachment(By.PROGRAM))["seam.SyncAPIClient.request"]
     assert (found.level, found.value) == (Level.PROBLEM, "not patched")
+
+
+# Who else
+
+
+def _patch_as(module: str, owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patch a method as code of another tool's module would."""
+    names: dict[str, Any] = {"__name__": module}
+    exec("def wrapper(wrapped, instance, args, kwargs):\n    return wrapped(*args, **kwargs)", names)
+    monkeypatch.setattr(owner, name, FunctionWrapper(owner.__dict__[name], names["wrapper"]))
+
+
+NEIGHBOURS = {
+    "a tool that is known": (
+        "opentelemetry.instrumentation.openai_v2.patch",
+        "tool.opentelemetry-instrumentation-openai-v2",
+        Level.NOTE,
+        "told on that span",
+    ),
+    "a tool nobody knows": ("acme_tracing.openai", "tool.acme_tracing", Level.WARNING, "told twice"),
+}
+
+
+@pytest.mark.parametrize(("module", "key", "level", "told"), NEIGHBOURS.values(), ids=NEIGHBOURS.keys())
+def test_who_has_patched_the_sdk_is_told(
+    module: str, key: str, level: Level, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _patch_as(module, completions.Completions, "create", monkeypatch)
+    found = by_key(others.others({}))[key]
+    assert (found.level, found.data["active"]) == (level, True)
+    assert told in found.detail
+    assert "on Completions.create" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("disabled", "off"), [("", False), ("requests, acme", True), ("*", True), ("stallwatch", False)]
+)
+def test_an_instrumentor_that_the_loader_would_load_is_told(
+    disabled: str, off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, requires in {"acme": 'openai>=1; extra == "instruments"', "other": "requests"}.items():
+        info = tmp_path / f"{name}_tracing-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}-tracing\nVersion: 1.0\n"
+            f"Requires-Dist: {requires}\nRequires-Dist: not a requirement\n"
+        )
+        (info / "entry_points.txt").write_text(
+            f"[opentelemetry_instrumentor]\n{name} = {name}_tracing:Instrumentor\n"
+        )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = by_key(others.others({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": disabled}))
+    assert found.keys() & {"entry-point.acme", "entry-point.other", "nobody"} == {"entry-point.acme"}
+    acme = found["entry-point.acme"]
+    assert (acme.level, acme.data["distribution"], acme.data["disabled"]) == (Level.NOTE, "acme-tracing", off)
 
 
 # Where spans and metrics go
@@ -462,9 +519,9 @@ def test_sections_come_in_a_fixed_order_and_a_client_adds_one() -> None:
     with openai.OpenAI(api_key="k") as client:
         asked = asked_for({}, client, model=None, base_url=None, effort=None)
         with_client = sections({}, asked, by=By.NOBODY, client=client, governed=False, http2=False)
-    keys = ["versions", "seams", "telemetry", "settings", "policy", "network"]
+    keys = ["versions", "seams", "others", "telemetry", "settings", "policy", "network"]
     assert [section.key for section in examine().sections] == keys
-    assert [section.key for section in with_client] == [*keys[:4], "client", "policy"]
+    assert [section.key for section in with_client] == [*keys[:5], "client", "policy"]
 
 
 def test_a_process_can_be_examined_from_within_its_event_loop() -> None:

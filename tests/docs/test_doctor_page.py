@@ -22,7 +22,7 @@ from stallwatch.testing import FaultGateway
 from support.markdown import ROOT
 
 PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-OF_THIS_MACHINE = ("Versions", "Where spans and metrics go")
+OF_THIS_MACHINE = ("Versions", "Who else instruments the SDK", "Where spans and metrics go")
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from typing import Any
 from stallwatch.cli.doctor.attachment import By, attachment, instrumented_by
 from stallwatch.cli.doctor.limits import Asked, limits, resolved_for, settings
 from stallwatch.cli.doctor.network import DEFAULT_BASE_URL, network
+from stallwatch.cli.doctor.others import others
 from stallwatch.cli.doctor.report import Report, Section
 from stallwatch.cli.doctor.secrets import Secrets
 from stallwatch.cli.doctor.telemetry import telemetry
@@ -75,7 +76,7 @@ def sections(
     """Return every section that needs no call."""
     wiring = in_force()
     resolved = resolved_for(None if wiring is None else wiring.layers, environ, asked)
-    found = [versions(), attachment(by), telemetry(environ, by), settings(environ)]
+    found = [versions(), attachment(by), others(environ), telemetry(environ, by), settings(environ)]
     if client is not None:
         found.append(your_client(client, resolved, governed=governed))
     found.append(limits(resolved, environ, asked))
