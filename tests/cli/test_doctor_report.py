@@ -150,6 +150,10 @@ def test_ordinary_words_are_left_alone(text: str) -> None:
     assert hide("120 seconds") == "120 seconds"
 
 
+def test_what_a_terminal_would_obey_or_cannot_encode_is_written_out() -> None:
+    assert Secrets({}).hide("a\x1b[31mb\ud83dc\nd é") == r"a\x1b[31mb\ud83dc\nd é"
+
+
 ORIGINS = {
     "https://user:pass@host.example:8443/v1/path?query=1#f": "https://host.example:8443",
     "http://[::1]:4318/v1/traces": "http://[::1]:4318",

@@ -124,6 +124,19 @@ def test_looking_leaves_a_process_that_is_instrumented_as_it_is() -> None:
         assert patched() == before
 
 
+def test_an_sdk_that_is_not_supported_is_not_patched_and_that_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        stallwatch.OpenAIInstrumentor, "instrumentation_dependencies", lambda _: ("openai >= 99",)
+    )
+    with attachment.instrumented_to_look() as by:
+        found = by_key(attachment.attachment(by))
+    assert (by, found["instrumented"].level) == (By.NOBODY, Level.PROBLEM)
+    assert by_key(versions.versions())["openai"].level is Level.PROBLEM
+    assert patched() == []
+
+
 def test_a_guarded_client_stays_guarded_after_looking() -> None:
     with openai.OpenAI(api_key="k") as client:
         stallwatch.guard(client)
@@ -263,6 +276,34 @@ OTEL: dict[str, tuple[dict[str, str], str, Level, str]] = {
         "exporter.traces",
         Level.OK,
         "http://traces:1",
+    ),
+    "the port of the other protocol": (
+        {
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317",
+        },
+        "exporter.traces",
+        Level.WARNING,
+        "use port 4318",
+    ),
+    "an endpoint without a scheme": (
+        {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
+        "exporter.traces",
+        Level.WARNING,
+        "write http://collector:4318",
+    ),
+    "a file that decides": ({"OTEL_CONFIG_FILE": "otel.yaml"}, "config-file", Level.NOTE, "otel.yaml"),
+    "a sampler that keeps nothing": (
+        {"OTEL_TRACES_SAMPLER": "always_off"},
+        "sampler",
+        Level.WARNING,
+        "no span",
+    ),
+    "a sampler": (
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"},
+        "sampler",
+        Level.NOTE,
+        "traceidratio 0.1",
     ),
     "none": ({"OTEL_METRICS_EXPORTER": "none"}, "exporter.metrics", Level.NOTE, "OTEL_METRICS_EXPORTER"),
     "console": ({"OTEL_TRACES_EXPORTER": "console"}, "exporter.traces", Level.OK, "console"),

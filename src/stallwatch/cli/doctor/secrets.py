@@ -39,11 +39,13 @@ class Secrets:
         self._known |= {value for value in values if isinstance(value, str) and len(value) >= _SHORTEST}
 
     def hide(self, text: str) -> str:
-        """Return the text without secrets."""
+        """Return the text without secrets, fit to be printed."""
         for secret in sorted(self._known, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         text = _USERINFO.sub("", text)
-        return _KEY.sub(HIDDEN, _QUERY.sub("", text))
+        text = _KEY.sub(HIDDEN, _QUERY.sub("", text))
+        # Variables may hold bytes that are no text, and escapes that a terminal would obey.
+        return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _header_values(headers: str) -> Iterable[str]:

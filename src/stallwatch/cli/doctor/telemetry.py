@@ -95,6 +95,25 @@ def _switches(environ: Mapping[str, str]) -> Iterator[Finding]:
             "unset OTEL_SDK_DISABLED to have spans and metrics",
             "calls are guarded, but nothing is recorded",
         )
+    for variable in ("OTEL_CONFIG_FILE", "OTEL_EXPERIMENTAL_CONFIG_FILE"):
+        if environ.get(variable, "").strip():
+            yield note(
+                "config-file",
+                variable,
+                environ[variable],
+                "it decides on providers and exporters, and is not read here; what the variables say may not count",
+            )
+    sampler = environ.get("OTEL_TRACES_SAMPLER", "").strip()
+    if sampler in ("always_off", "parentbased_always_off"):
+        yield warning(
+            "sampler",
+            "sampler",
+            sampler,
+            "set OTEL_TRACES_SAMPLER to parentbased_always_on to have the spans of stalled calls",
+            "no span is kept; metrics are",
+        )
+    elif sampler:
+        yield note("sampler", "sampler", f"{sampler} {environ.get('OTEL_TRACES_SAMPLER_ARG', '')}".strip())
 
 
 def _in_this_process() -> Iterator[Finding]:
@@ -194,7 +213,26 @@ def _otlp(environ: Mapping[str, str], signal: str, key: str, title: str, asked: 
             f"{needed} is not installed: opentelemetry-instrument would give up and instrument nothing",
             **data,
         )
+    odd = _odd(endpoint, where, protocol)
+    if odd:
+        advice, detail = odd
+        return warning(key, title, f"otlp over {protocol}, to {where}", advice, detail, **data)
     return ok(key, title, f"otlp over {protocol}", where, **data)
+
+
+def _odd(endpoint: str, where: str, protocol: str) -> tuple[str, str] | None:
+    """Return what to do and what is odd about an endpoint for a protocol, if anything is."""
+    if protocol == "http/protobuf" and "://" not in endpoint:
+        return f"write http://{where}", "an address without a scheme, which the exporter cannot use"
+    others = {each: origin(local).rpartition(":")[2] for each, local in _LOCAL.items() if each != protocol}
+    for other, port in others.items():
+        if where.endswith(f":{port}"):
+            own = origin(_LOCAL[protocol]).rpartition(":")[2]
+            return (
+                f"use port {own}, or set the protocol to {other}",
+                f"{port} is the port on which collectors usually listen for {other}",
+            )
+    return None
 
 
 def _protocol_named(asked: list[str]) -> str | None:
