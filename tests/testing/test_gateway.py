@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -102,6 +103,30 @@ async def _read_stream(port: int, model: str) -> bytes:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def _closes_too_late() -> None:
+    raise RuntimeError("Event loop is closed")
+
+
+def test_a_task_that_somebody_else_leaves_on_its_loop_is_no_failure_of_the_gateway() -> None:
+    """The SDK's dropped clients close themselves on the loop of whichever thread collects them."""
+    with FaultGateway() as gateway:
+        loop = gateway._loop
+        assert loop is not None
+        left = asyncio.Event()
+
+        def leave() -> None:
+            task = loop.create_task(_closes_too_late())
+            task.add_done_callback(lambda _: left.set())
+
+        loop.call_soon_threadsafe(leave)
+        until = time.monotonic() + 5
+        while not left.is_set():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        # The loop is told of a task's exception that nobody asked for when the task is collected.
+        gc.collect()
 
 
 def test_two_hundred_streams_at_once(gateway: FaultGateway) -> None:

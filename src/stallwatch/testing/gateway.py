@@ -11,8 +11,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from stallwatch.testing.calls import LEDGER_PATH, Incoming
 from stallwatch.testing.connection import Connection
@@ -23,6 +24,8 @@ from stallwatch.testing.service import Service
 from stallwatch.testing.steps import Step
 
 _PATIENCE = 10.0
+
+_HERE = str(Path(__file__).parent)
 
 
 class FaultGateway:
@@ -174,7 +177,7 @@ class FaultGateway:
     def _run(self, listener: socket.socket, ready: threading.Event) -> None:
         # Not the policy's loop: the user's own choice of loop must not change how the gateway behaves.
         loop = asyncio.SelectorEventLoop()
-        loop.set_exception_handler(lambda _, context: self._note_failure(context.get("exception")))
+        loop.set_exception_handler(lambda _, context: self._note_failure(context))
         try:
             loop.run_until_complete(self._serve(listener, ready))
         finally:
@@ -182,9 +185,11 @@ class FaultGateway:
             loop.close()
             ready.set()
 
-    def _note_failure(self, exception: BaseException | None) -> None:
-        if exception is not None and not isinstance(exception, OSError):
-            self._failures.append(exception)
+    def _note_failure(self, context: dict[str, Any]) -> None:
+        exception = context.get("exception")
+        if exception is None or isinstance(exception, OSError) or _is_foreign(context.get("future")):
+            return
+        self._failures.append(exception)
 
     async def _serve(self, listener: socket.socket, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
@@ -245,6 +250,13 @@ class FaultGateway:
         except Exception as failure:
             self._failures.append(failure)
             return False
+
+
+def _is_foreign(future: Any) -> bool:
+    """Tell whether a task is not the gateway's: a dropped client closes itself on whichever loop runs just then."""
+    coroutine = future.get_coro() if isinstance(future, asyncio.Task) else None
+    code = getattr(coroutine, "cr_code", None)
+    return code is not None and not code.co_filename.startswith(_HERE)
 
 
 def _listen(host: str, port: int) -> socket.socket:

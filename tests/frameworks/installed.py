@@ -1,0 +1,26 @@
+"""Which frameworks are installed here, usually one: each has an environment of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+
+__all__ = ["FRAMEWORKS", "HERE"]
+
+FRAMEWORKS = {
+    "langchain": "langchain_openai",
+    "agents": "agents",
+    "pydantic_ai": "pydantic_ai",
+    "llama_index": "llama_index.llms.openai_like",
+    "litellm": "litellm",
+}
+"""What a framework's tests are called by, and the module that tells whether it is installed."""
+
+
+def _is_here(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+HERE = [name for name, module in FRAMEWORKS.items() if _is_here(module)]
