@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ class Tally:
     def __init__(self, package: str) -> None:
         self._package = package
         self.steps = self.calls = self.records = 0
+        self.by_function: Counter[str] = Counter()
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -74,6 +76,8 @@ class Tally:
     def _stepped(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "opcode":
             self.steps += 1
+            code = frame.f_code
+            self.by_function[f"{code.co_filename.removeprefix(self._package)[1:]} {code.co_qualname}"] += 1
         return self._stepped
 
 
@@ -83,7 +87,7 @@ def counts() -> Counted:
 
     package = str(Path(stallwatch.__file__).parent)
     found: Counted = {}
-    for kind, once in (("sync", _sync), ("async", _async)):
+    for kind, once in KINDS.items():
         long, short, call = (once(package, tokens) for tokens in (LONG, SHORT, None))
         for what in ("steps", "calls", "records"):
             chunk = (getattr(long, what) - getattr(short, what)) / (LONG - SHORT)
@@ -134,6 +138,9 @@ def _async(package: str, tokens: int | None) -> Tally:
 
     asyncio.run(run())
     return tally
+
+
+KINDS: dict[str, Callable[[str, int | None], Tally]] = {"sync": _sync, "async": _async}
 
 
 def _twice(once: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from benchmarks import crowd, growth
 from benchmarks.counts import counts
 from benchmarks.feed import MESSAGES, MODEL, UNEVENTFUL, Feed
 
@@ -84,6 +85,8 @@ TASKS: dict[str, Callable[[], Found]] = {
     "async latency": async_latency,
     "memory": memory,
     "counts": counts,
+    **growth.TASKS,
+    **crowd.TASKS,
 }
 
 

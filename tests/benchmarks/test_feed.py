@@ -47,6 +47,6 @@ def test_chunks_are_about_as_large_as_real_ones() -> None:
     assert max(sizes) <= 400
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task not in {"memory", "counts"}])
+@pytest.mark.parametrize("task", ["sync", "async", "waiting", "sync latency", "async latency"])
 def test_a_round_finds_positive_costs(task: str) -> None:
     assert all(value > 0 for name, value in TASKS[task]().items() if name != "stream")

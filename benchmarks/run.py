@@ -1,0 +1,133 @@
+"""Measures everything that ``docs/performance.md`` tells: ``python -m benchmarks.run``, or ``make bench``.
+
+About ten minutes on two quiet cores; without the other instrumentors (``--without-peers``) half of that. ``--write``
+keeps the figures in ``results/figures.json``; ``python -m docs.generate`` makes tables and charts of them. A run that
+leaves parts out keeps nothing, because figures of different hours are not to be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers, start, tables
+from benchmarks.alternating import Rounds, absolute, added, alternate
+from benchmarks.variants import OURS, PEERS, VARIANTS
+
+FIGURES = tables.FIGURES
+COSTS = {"sync": 6, "async": 6, "waiting": 6, "sync latency": 4, "async latency": 4, "memory": 0}
+"""Rounds of each task in a generation; 0 is what one round tells exactly."""
+GENERATIONS = 2
+GROWTH = {"by chunks": 3, "by open streams": 2, "by attempts": 3, "by models": 3}
+CROWD = {"lone async": 1, "lone sync": 1, "200 threads": 2}
+CROWDS = ("1000 expire", "1000 expire", "1000 expire", "2000 expire", "5000 expire", "10000 rest")
+IMPORTS = 7
+
+
+class Progress:
+    """Says on the terminal what is going on and since when, each line over the last."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        end = "" if sys.stderr.isatty() else "\n"
+        start_of_line = "\r" if sys.stderr.isatty() else ""
+        print(f"{start_of_line}{minutes:2}:{seconds:02}  {text:85}", end=end, file=sys.stderr, flush=True)
+
+
+def measured(with_peers: bool, rounds: float, progress: Progress) -> dict[str, Any]:
+    """Measure all parts and return what is written down."""
+    names = ["bare", "bare again", *OURS]
+    if with_peers:
+        peers.make(progress=progress)
+        names += sorted({VARIANTS[peer].against for peer in PEERS} - {"bare"}) + list(PEERS)
+    figures: dict[str, Any] = {}
+    costs = {task: max(2, round(times * rounds)) if times else 0 for task, times in COSTS.items()}
+    found, versions = alternate(names, costs, GENERATIONS, progress)
+    figures.update(_summed(found))
+    found, _ = alternate(("bare", "all", "summary"), GROWTH, 1, progress)
+    figures.update(_summed(found))
+    figures.update(_summed(_crowds(progress)))
+    progress("importing")
+    imports = start.measured(IMPORTS)
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}, {_processor()}",
+        "rounds": {task: max(1, times * GENERATIONS) for task, times in costs.items()},
+        "versions": versions,
+        "imports": {what: _cells(spread) for what, spread in imports.items()},
+        "figures": figures,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the tables, and with ``--write`` keep the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--without-peers", action="store_true", help="leave other instrumentors out")
+    parser.add_argument(
+        "--rounds", type=float, default=1.0, metavar="FACTOR", help="so many times the rounds"
+    )
+    parser.add_argument("--write", action="store_true", help=f"keep the figures in {FIGURES.name}")
+    options = parser.parse_args(argv)
+    if options.write and options.without_peers:
+        parser.error("--write needs the peers")
+    found = measured(not options.without_peers, options.rounds, Progress())
+    print(file=sys.stderr)
+    print(tables.printed(found))
+    if options.write:
+        FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"written: {FIGURES}; now run python -m docs.generate")
+    return 0
+
+
+def _crowds(progress: Progress) -> dict[str, Rounds]:
+    """Let each crowd have processes of its own, because thousands of streams leave their mark on a process."""
+    found: dict[str, Rounds] = {}
+    for part in (CROWD, *({task: 0} for task in CROWDS)):
+        one, _ = alternate(("bare", "all"), part, 1, progress)
+        for task, by_variant in one.items():
+            for variant, more in by_variant.items():
+                found.setdefault(task, {}).setdefault(variant, []).extend(more)
+    return found
+
+
+def _summed(found: Mapping[str, Rounds]) -> dict[str, Any]:
+    """Return task -> figure -> variant -> what it is and what it adds."""
+    return {
+        task: {
+            figure: {
+                name: {
+                    "is": _cells(absolute(rounds, name, figure)),
+                    "adds": _cells(added(rounds, name, figure, VARIANTS[name].against)),
+                }
+                for name in rounds
+            }
+            for figure in rounds["bare"][0]
+        }
+        for task, rounds in found.items()
+    }
+
+
+def _cells(spread: Any) -> list[float]:
+    return [round(value, 3) for value in (spread.median, spread.low, spread.high, spread.least)]
+
+
+def _processor() -> str:
+    told = Path("/proc/cpuinfo")
+    if not told.exists():
+        return platform.processor() or "unknown processor"
+    lines = told.read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} shared cores of {names[0]}" if names else "unknown processor"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
