@@ -20,14 +20,14 @@ pytestmark = [
 READERS = """
 import asyncio, json, ssl, sys, threading
 from concurrent.futures import ThreadPoolExecutor
-import openai
+import openai, trio
 from support.places import LOOPS, MESSAGES
 from support.telemetry import instrumented
 
 plain, tls, authority, model = sys.argv[1:]
 stop_at = 0 if model.startswith("late-headers") else 3
 places = {"plain": (plain, False), "tls": (tls, ssl.create_default_context(cafile=authority))}
-kinds = [f"{kind}-{wire}" for kind in ("sync", "asyncio", "uvloop") for wire in places]
+kinds = [f"{kind}-{wire}" for kind in ("sync", "asyncio", "uvloop", "trio") for wire in places]
 reading = threading.Barrier(len(kinds) + 1)
 
 def options(wire):
@@ -61,6 +61,8 @@ def tell(name):
     try:
         if kind == "sync":
             return read(name, wire), None
+        if kind == "trio":
+            return trio.run(read_async, name, wire), None
         with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
             return runner.run(read_async(name, wire)), None
     except Exception as failure:
@@ -75,7 +77,7 @@ stalls = [e.attributes["stallwatch.stall.phase"] for e in captured.events()]
 print(json.dumps({"told": told, "stalls": stalls}))
 """
 
-KINDS = [f"{kind}-{wire}" for kind in ("sync", "asyncio", "uvloop") for wire in ("plain", "tls")]
+KINDS = [f"{kind}-{wire}" for kind in ("sync", "asyncio", "uvloop", "trio") for wire in ("plain", "tls")]
 
 
 MODELS = {"headers": "late-headers:seconds=1,tokens=40,gap=0", "chunks": "slow:tokens=40,gap=0.05"}

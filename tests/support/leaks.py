@@ -62,7 +62,12 @@ async def _without_leftovers(story: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _more_threads(before: set[threading.Thread]) -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread not in before and thread.name not in HELPERS}
+    return {
+        thread
+        for thread in threading.enumerate()
+        # trio keeps its worker threads for a while.
+        if thread not in before and thread.name not in HELPERS and not thread.name.startswith("Trio thread")
+    }
 
 
 def _sweepers() -> list[threading.Thread]:

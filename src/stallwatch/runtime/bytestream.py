@@ -11,11 +11,11 @@ is sent again and the new body read in place of the old one, so that no object t
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from types import NoneType
 from typing import Any
 
 from stallwatch.clock import monotonic
@@ -27,8 +27,6 @@ from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.splicing import AsyncSplice, SyncSplice
 
 __all__ = ["guarded_bytes"]
-
-_CANCELS = (KeyboardInterrupt, SystemExit, asyncio.CancelledError)
 
 
 class _Proxy:
@@ -67,7 +65,9 @@ class _Proxy:
             # Possibly inside a finaliser: only the sweep may speak to telemetry.
             sweeper.orphan(run, None)
             return
-        run.end_by_close(cancelled=isinstance(sys.exc_info()[1], _CANCELS))
+        # What is no Exception is a cancel, of whichever event loop, or an end of the whole program.
+        left_by = sys.exc_info()[1]
+        run.end_by_close(cancelled=not isinstance(left_by, (Exception, GeneratorExit, NoneType)))
 
 
 class SyncProxy(_Proxy):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -32,6 +32,7 @@ from stallwatch.runtime import retrying, task_waiter, waker, waking
 from stallwatch.runtime.error_frames import failure_of_frame
 from stallwatch.runtime.failures import failure_of
 from stallwatch.runtime.inflight import InFlight
+from stallwatch.runtime.waiter import Broken
 
 __all__ = ["Again", "AsyncSplice", "Splice", "SyncSplice"]
 
@@ -267,7 +268,10 @@ class AsyncSplice(Splice):
         self._raise_if_cancelled()
         while True:
             try:
-                data: bytes | None = await anext(self._pieces, None)
+                step: Awaitable[bytes | None] = anext(self._pieces, None)
+                if not self._run.delivered:
+                    step = task_waiter.waiter_of(self._run).breakable(step)
+                data = await step
             except (Exception, asyncio.CancelledError) as error:
                 if not await self._follows_error(error):
                     raise
@@ -318,11 +322,8 @@ class AsyncSplice(Splice):
         try:
             await self.inner.aclose()
             waiter.look_ahead()
-            await anyio.sleep(following.delay)
-            if not again.replayable:
-                self._give_up()
-            response = await again.send()
-        except asyncio.CancelledError:
+            response = await waiter.breakable(self._ask_again(again, following.delay))
+        except (asyncio.CancelledError, Broken):
             if run.closed and not run.cancelled and waiter.fired and await waiter.reclaim():
                 return False
             raise
@@ -336,6 +337,12 @@ class AsyncSplice(Splice):
         await response.aclose()
         self._give_up()
         return False
+
+    async def _ask_again(self, again: Again, delay: float) -> Any:
+        await anyio.sleep(delay)
+        if not again.replayable:
+            self._give_up()
+        return await again.send()
 
 
 def _failure_in(event: bytes) -> Failure | None:

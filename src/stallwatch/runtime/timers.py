@@ -1,5 +1,7 @@
 """One lazily re-armed timer per event loop, for all waits on it.
 
+An asyncio loop's is here; ``trio_waiter`` has a trio run's, which differs only in how a callback is had called later.
+
 A heap of (instant, sequence, weak waiter). The loop's timer is set only when an earlier instant is pushed; a wait that
 restarts before its entry comes up costs nothing, the entry is pushed back when it is looked at. Entries of waiters that
 ended are dropped when they come up, and all at once when they outnumber the living.
@@ -79,9 +81,17 @@ class Watch:
     def _set_timer(self, at: float) -> None:
         if self._timers and self._timers[-1] <= at:
             return
-        # An empty context: by default the callback would run in that of whichever request armed it.
-        asyncio.get_running_loop().call_later(max(at - monotonic(), 0.0), self._fire, at, context=Context())
+        self._call_later(max(at - monotonic(), 0.0), at)
         self._timers.append(at)
+
+    def _call_later(self, delay: float, timer: float) -> None:
+        """Have ``_fire`` called with ``timer`` after so many seconds."""
+        # An empty context: by default the callback would run in that of whichever request armed it.
+        asyncio.get_running_loop().call_later(delay, self._fire, timer, context=Context())
+
+    def _call_soon(self, who: Watched) -> None:
+        """Have ``_look`` called in the loop's next turn, when the reader has had its own."""
+        asyncio.get_running_loop().call_soon(self._look, who, context=Context())
 
     def _fire(self, timer: float) -> None:
         # By its instant: a loop with coarse timers may call two of the same millisecond in either order.
@@ -105,8 +115,7 @@ class Watch:
             # Only now: an instant within the tolerance would come up again in the loop above, without end.
             self.arm(who, at)
         for who in soon:
-            # In the loop's next turn, when the reader has had its own.
-            asyncio.get_running_loop().call_soon(self._look, who, context=Context())
+            self._call_soon(who)
         if self._heap:
             self._set_timer(self._heap[0][0])
 
@@ -115,7 +124,7 @@ class Watch:
             return
         again = _ask(who, monotonic())
         if again == 0:
-            asyncio.get_running_loop().call_soon(self._look, who, context=Context())
+            self._call_soon(who)
         elif again is not None:
             self.arm(who, again)
 

@@ -24,7 +24,7 @@ from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
 from stallwatch.runtime.pools import pool_of, transport_for
-from stallwatch.runtime.task_waiter import TaskWaiter
+from stallwatch.runtime.waiter import Waiter
 from stallwatch.sdk import breaking
 from stallwatch.sdk.breaking import EXTENSION
 from stallwatch.sdk.current import current_run
@@ -108,7 +108,7 @@ def _looks_again(client: Any, request: Any) -> bool:
 
 def _for_the_whole_call(run: InFlight, left: float | None) -> float | None:
     """The read timeout for a transport that takes it once (those on aiohttp do): its body's reads must fit in, too."""
-    if isinstance(run.waiter, TaskWaiter) and run.waiter.task is not None:
+    if isinstance(run.waiter, Waiter) and run.waiter.task is not None:
         # The watch ends the wait for the headers; a timeout of the transport's own would cut gaps that are allowed.
         return None
     return longest_silence(run) if run.call.stream else left
@@ -155,7 +155,7 @@ def note_transport_timeout(run: InFlight, error: BaseException | None) -> None:
 
 
 def _look_ahead(run: InFlight) -> None:
-    if isinstance(run.waiter, TaskWaiter):
+    if isinstance(run.waiter, Waiter):
         run.waiter.look_ahead()
 
 

@@ -21,14 +21,15 @@ from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode, Phase, RetryDecision
 from stallwatch.policy_blocks import call_layers
 from stallwatch.resolution import resolve
-from stallwatch.runtime import closing, registry, retrying, sweeper, waker
+from stallwatch.runtime import registry, retrying, sweeper, waker
 from stallwatch.runtime.async_guard import AsyncGuard
 from stallwatch.runtime.bytestream import guarded_bytes
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
-from stallwatch.runtime.task_waiter import TaskWaiter, waiter_of
+from stallwatch.runtime.task_waiter import waiter_of
+from stallwatch.runtime.waiter import Broken, Waiter
 from stallwatch.sdk.attempts import longest_silence, note_transport_timeout, restore_read_timeout, run_of
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
@@ -104,7 +105,7 @@ async def call_async(run: InFlight, send: Callable[[int | None], Awaitable[Any]]
     return result
 
 
-async def _answered(run: InFlight, waiter: TaskWaiter, send: Callable[[int | None], Awaitable[Any]]) -> Any:
+async def _answered(run: InFlight, waiter: Waiter, send: Callable[[int | None], Awaitable[Any]]) -> Any:
     """Return what the SDK's ``request`` returns; where the transport sees no timeout and the watch has to end the wait
     for headers, the SDK cannot try again, so it is done here."""
     retries: int | None = None
@@ -112,18 +113,18 @@ async def _answered(run: InFlight, waiter: TaskWaiter, send: Callable[[int | Non
         before = run.tracker.attempts if retries is not None else None
         try:
             with executing(run, before=before):
-                return await send(retries)
+                return await waiter.breakable(send(retries))
+        except (asyncio.CancelledError, Broken):
+            if not await _follows(run, waiter):
+                raise
         except Exception as error:
             note_transport_timeout(run, error.__cause__)
             raise
-        except asyncio.CancelledError:
-            if not await _follows(run, waiter):
-                raise
         retries = max(run.retries.allowed - run.tracker.attempts, 0)
         await anyio.sleep(0.0 if run.decided is None else run.decided.delay)
 
 
-async def _follows(run: InFlight, waiter: TaskWaiter) -> bool:
+async def _follows(run: InFlight, waiter: Waiter) -> bool:
     """Tell whether another attempt follows a wait for headers that was ended by the watch."""
     stall = run.pending
     if not waiter.fired or waiter.cancelled_by_user or run.over:
@@ -209,11 +210,11 @@ def _bound_reads(run: InFlight, response: Any) -> None:
     extensions = response.extensions
     network = extensions.get("network_stream")
     http1 = extensions.get("http_version", b"HTTP/1.1").startswith(b"HTTP/1")
-    if isinstance(run.waiter, TaskWaiter) and run.waiter.loop is not None:
+    if isinstance(run.waiter, Waiter) and run.waiter.has_watch:
         run.waiter.socket = None if network is None else network.get_extra_info("socket")
         run.interrupt = "proven" if http1 and network is not None else "unproven"
         return
-    if http1 and run.shadow is None and not isinstance(run.waiter, TaskWaiter):
+    if http1 and run.shadow is None and not isinstance(run.waiter, Waiter):
         BoundedReads.install(network, run)
     if run.shadow is None and http1:
         _rely_on_read_timeout(run, response)
@@ -254,7 +255,7 @@ def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
 
 def _closer(run: InFlight) -> Callable[[], object] | None:
     source, waiter = run.source, run.waiter
-    if isinstance(waiter, TaskWaiter):
-        return None if waiter.loop is None else partial(closing.close_from_elsewhere, source, waiter.loop)
+    if isinstance(waiter, Waiter):
+        return partial(waiter.close_from_elsewhere, source) if waiter.has_watch else None
     close = getattr(source, "close", None)
     return close if callable(close) else None
