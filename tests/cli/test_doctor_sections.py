@@ -21,6 +21,7 @@ from stallwatch.cli.doctor.examination import asked_for, examine, sections
 from stallwatch.cli.doctor.limits import Asked, limits, resolved_for, settings
 from stallwatch.cli.doctor.report import Finding, Level, Section
 from stallwatch.governing import patched
+from stallwatch.sdk.seams import CARRIES
 from stallwatch.settings import load
 from support.markdown import ROOT
 from support.telemetry import instrumented
@@ -104,7 +105,7 @@ def test_who_instrumented_is_told_and_each_seam() -> None:
         found = by_key(attachment.attachment(attachment.instrumented_by()))
     assert found["instrumented"].data["by"] == "program"
     seams = [finding for key, finding in found.items() if key.startswith("seam.")]
-    assert len(seams) == 10
+    assert len(seams) == len(CARRIES)
     assert all(finding.level is Level.OK and finding.data["patched"] for finding in seams)
     assert found["seam.SyncAPIClient.request"].detail == "sync calls: runs, deadlines, spans"
 
@@ -112,7 +113,7 @@ def test_who_instrumented_is_told_and_each_seam() -> None:
 def test_looking_instruments_and_takes_it_back() -> None:
     with attachment.instrumented_to_look() as by:
         assert by is By.DOCTOR
-        assert len(patched()) == 10
+        assert len(patched()) == len(CARRIES)
     assert patched() == []
 
 

@@ -48,7 +48,7 @@ class AsyncRacer:
     async def _perform(self, call: Call, leg: Runner) -> Any:
         with placing(leg.place):
             result = await call.send(leg.route)
-        guard = getattr(result, "_iterator", None)
+        guard = leg.guard
         if isinstance(guard, AsyncGuard):
             await guard.read_ahead()
             leg.result = result

@@ -69,6 +69,12 @@ class Runner:
     def run(self) -> InFlight | None:
         return self.place.run
 
+    @property
+    def guard(self) -> Any:
+        """The guard of its stream, which another tool's iterator may stand above; None without one."""
+        run = self.run
+        return None if run is None or run.events is None else run.events()
+
     def raise_if_unanswered(self) -> None:
         """Raise Unanswered if the stream is over, nothing came of it, and another route may do better."""
         run = self.run

@@ -51,7 +51,7 @@ class Racer:
     def _perform(self, call: Call, leg: Runner) -> Any:
         with placing(leg.place):
             result = call.send(leg.route)
-        guard = getattr(result, "_iterator", None)
+        guard = leg.guard
         if isinstance(guard, SyncGuard):
             guard.read_ahead()
             leg.result = result

@@ -67,7 +67,7 @@ class InFlight(RunState):
         if earlier is None:
             self.recorders.start(self)
             return
-        self.trace = earlier.trace
+        self.recorders.go_on(self, earlier)
         self.stall, self.following = earlier.stall, earlier.following
         self.tracker.follow(earlier.tracker, monotonic())
 
@@ -118,6 +118,9 @@ class InFlight(RunState):
             if self._gaps is None:
                 self._gaps = array("d")
             self._gaps.append(gap)
+        if facts.terminal:
+            failed = self.reader is not None and self.reader.failure() is not None
+            self.recorders.whole(self, Outcome.FAILED if failed else Outcome.COMPLETED)
 
     def flush_gaps(self) -> None:
         """Record the gaps kept so far."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import weakref
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +47,7 @@ class RunState:
         "ended_at",
         "error_text",
         "error_type",
+        "events",
         "failed",
         "following",
         "forgotten",
@@ -134,6 +136,7 @@ class RunState:
     def _begin_below(self) -> None:
         """The transport below, and the means to wake whoever waits for it; see ``waking``."""
         self.owners: tuple[Any, ...] = ()
+        self.events: weakref.ref[Any] | None = None
         self.request: Any = None
         self.source: Any = None
         self.shadow: Any = None

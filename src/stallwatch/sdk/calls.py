@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import openai._streaming as streaming
 
 from stallwatch.clock import monotonic
 from stallwatch.core.classify import Failure
@@ -38,7 +39,15 @@ from stallwatch.sdk.resending import Resend, encoding_of
 from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
 
-__all__ = ["attach_again", "attach_bytes", "attach_events", "call_async", "call_sync", "open_run"]
+__all__ = [
+    "attach_again",
+    "attach_bytes",
+    "attach_events",
+    "call_async",
+    "call_sync",
+    "guard_below",
+    "open_run",
+]
 
 
 def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFlight | None:
@@ -237,8 +246,30 @@ def attach_events(stream: Any, *, is_async: bool) -> None:
     reader = Reader()
     run.reader = reader
     kind = AsyncGuard if is_async else SyncGuard
-    stream._iterator = kind(stream._iterator, run, reader)
+    if _goes_on_below(stream):
+        below: Any = (streaming.AsyncStream if is_async else streaming.Stream).__stream__(stream)
+        guard = vars(stream)[_BELOW] = kind(below, run, reader)
+    else:
+        guard = stream._iterator = kind(stream._iterator, run, reader)
+    run.events = weakref.ref(guard)
     _watch_owner(run, stream, close=False)
+
+
+_BELOW = "_stallwatch_events"
+
+
+def _goes_on_below(stream: Any) -> bool:
+    """Whether a tool has made a stream class whose own events are those of the SDK's, passed on.
+
+    Its code shall see what the caller will see, a stall by its name, so the guard is put below it.
+    """
+    names = getattr(getattr(type(stream).__stream__, "__code__", None), "co_names", ())
+    return "super" in names and "__stream__" in names
+
+
+def guard_below(stream: Any) -> Any:
+    """Return the guard that was made for the SDK's events of ``stream``, once; None when there is none."""
+    return vars(stream).pop(_BELOW, None)
 
 
 def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:

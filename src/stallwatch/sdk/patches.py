@@ -23,7 +23,15 @@ from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.retrying import may_sdk_retry
 from stallwatch.sdk.attempts import begin_attempt
-from stallwatch.sdk.calls import attach_again, attach_bytes, attach_events, call_async, call_sync, open_run
+from stallwatch.sdk.calls import (
+    attach_again,
+    attach_bytes,
+    attach_events,
+    call_async,
+    call_sync,
+    guard_below,
+    open_run,
+)
 from stallwatch.sdk.current import current_run, executing, resent_before
 from stallwatch.sdk.grafting import Graft, graft
 from stallwatch.sdk.sdk_retries import (
@@ -94,6 +102,8 @@ class Patches:
             (base.AsyncAPIClient, "_process_response", self._process_response),
             (streaming.Stream, "__init__", self._stream_init),
             (streaming.AsyncStream, "__init__", self._async_stream_init),
+            (streaming.Stream, "__stream__", self._stream_events),
+            (streaming.AsyncStream, "__stream__", self._stream_events),
         ]
 
     def _graft(self, owner: type, name: str, wrapper: Wrapper) -> bool:
@@ -259,6 +269,10 @@ class Patches:
     def _async_stream_init(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
         _attach(stream, is_async=True)
+
+    def _stream_events(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> Any:
+        guard = guard_below(stream)
+        return wrapped(*args, **kwargs) if guard is None else guard
 
 
 def _attach(stream: Any, *, is_async: bool) -> None:

@@ -250,6 +250,21 @@ class Recorders:
             except Exception as error:
                 self._swallow(error)
 
+    def go_on(self, run: RunView, earlier: RunView) -> None:
+        """The call goes on as ``run``, on another route."""
+        run.trace = earlier.trace
+        try:
+            self.spans.go_on(run)
+        except Exception as error:
+            self._swallow(error)
+
+    def whole(self, run: RunView, outcome: Outcome) -> None:
+        """The event that ends the answer has come, and the caller is about to see it."""
+        try:
+            self.spans.whole(run, outcome)
+        except Exception as error:
+            self._swallow(error)
+
     def attempt(self, run: RunView, attempt: AttemptView) -> None:
         """See Recorder.attempt."""
         for recorder in self._all:

@@ -66,6 +66,14 @@ class SpanRecorder:
         span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_request_attributes(run))
         run.trace = Trace(span, owned=True, standard=True)
 
+    def go_on(self, run: RunView) -> None:
+        """Adopt the span a neighbour opened for this route of the call; what is ours is one for all routes."""
+        held: Trace | None = run.trace
+        if held is not None and not held.owned:
+            span = theirs()
+            if span is not None:
+                run.trace = Trace(span, owned=False, standard=False)
+
     def activate(self, run: RunView) -> object | None:
         """Make the run's own span current."""
         held: Trace | None = run.trace
@@ -118,6 +126,12 @@ class SpanRecorder:
         held.events += 1
         held.span.add_event(Event.STALL, {**_stall_attributes(stall), Attr.STALL_ACTION: action.value})
 
+    def whole(self, run: RunView, outcome: Outcome) -> None:
+        """Tell a neighbour's span what is known; some end theirs at the last event, before the end of the body."""
+        held: Trace | None = run.trace
+        if held is not None and not held.owned and held.span.is_recording():
+            held.span.set_attributes(_own(_end_attributes(run, outcome, standard=False)))
+
     def backstop(self, run: RunView, now: float) -> None:
         """End the span of a run that nobody ends."""
         self._close(run, now, Outcome.ABANDONED)
@@ -135,11 +149,17 @@ class SpanRecorder:
         held.ended = True
         span = held.span
         if span.is_recording():
-            span.set_attributes(_end_attributes(run, outcome, standard=held.standard))
+            attributes = _end_attributes(run, outcome, standard=held.standard)
+            span.set_attributes(attributes if held.owned else _own(attributes))
             if outcome in _FAILURES and held.owned:
                 span.set_status(Status(StatusCode.ERROR, run.error_text))
         if held.owned:
             span.end(time.time_ns() - int((monotonic() - now) * 1e9))
+
+
+def _own(attributes: dict[str, Any]) -> dict[str, Any]:
+    """What a neighbour's span is given: none of the names that are the neighbour's to set."""
+    return {name: value for name, value in attributes.items() if name.startswith("stallwatch.")}
 
 
 _FAILURES = frozenset({Outcome.STALLED, Outcome.FAILED, Outcome.TRUNCATED})
