@@ -11,11 +11,13 @@ import openai._streaming as streaming
 import pytest
 
 from stallwatch.cli.doctor import probe as probing
-from stallwatch.cli.doctor.attachment import instrumented_to_look
+from stallwatch.cli.doctor.attachment import By, instrumented_to_look
+from stallwatch.cli.doctor.collector import collector
 from stallwatch.cli.doctor.endpoint import endpoint
 from stallwatch.cli.doctor.limits import Asked
 from stallwatch.cli.doctor.probe import STORIES, probe
 from stallwatch.cli.doctor.report import Finding, Level, Section
+from stallwatch.cli.doctor.telemetry import telemetry
 from stallwatch.cli.main import main
 from stallwatch.governing import patched
 from stallwatch.testing import FaultGateway
@@ -99,6 +101,44 @@ def test_nothing_of_the_probe_reaches_the_telemetry_of_the_process(gateway: Faul
         with openai.OpenAI(base_url=gateway.base_url, api_key=KEY) as client:
             list(client.chat.completions.create(model="m", messages=[], stream=True))
         assert len(captured.spans) == 1
+
+
+# The collector
+
+
+def _listening(endpoint: str) -> dict[str, Finding]:
+    environ = {
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_METRICS_EXPORTER": "otlp",
+    }
+    found = collector(telemetry(environ, By.NOBODY))
+    assert found is not None
+    return by_key(found)
+
+
+def test_a_collector_that_listens_is_told_and_sent_nothing(gateway: FaultGateway) -> None:
+    found = _listening(f"{gateway.origin}/sentinel?sentinel")
+    assert found.keys() == {"listens.traces", "listens.metrics"}
+    assert {finding.level for finding in found.values()} == {Level.OK}
+    gateway.wait_for(lambda ledger: ledger.connections and not ledger.open_connections)
+    # One for both signals.
+    assert [connection.requests for connection in gateway.ledger().connections] == [()]
+    assert "sentinel" not in str(found)
+
+
+def test_an_endpoint_on_which_nobody_listens_is_a_warning(gateway: FaultGateway) -> None:
+    gateway.stop()
+    found = _listening(gateway.origin)
+    assert {finding.level for finding in found.values()} == {Level.WARNING}
+    assert found["listens.traces"].data["failure"] == "ConnectionRefusedError"
+    assert found["listens.metrics"].detail.startswith(f"metrics sent to {gateway.origin} would be lost")
+
+
+def test_without_an_endpoint_nothing_is_connected_to() -> None:
+    environ = {"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}
+    assert collector(telemetry(environ, By.NOBODY)) is None
 
 
 # The user's own endpoint

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rich")
 
 from stallwatch.cli.main import main
 from stallwatch.cli.policy import bounds, explain
@@ -29,6 +29,18 @@ base_url = "*internal*"
 idle = 7
 mode = "observe"
 """
+
+
+WITH_RICH = pytest.param(
+    True, id="rich", marks=pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="needs rich")
+)
+
+
+@pytest.fixture(autouse=True, params=[WITH_RICH, pytest.param(False, id="plain")])
+def with_rich(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is the same with rich and without."""
+    if not request.param:
+        monkeypatch.setitem(sys.modules, "rich", None)
 
 
 @pytest.fixture

@@ -11,18 +11,21 @@ import openai
 import openai._base_client as base
 import pytest
 
-from stallwatch.cli.doctor.attachment import instrumented_to_look
+from stallwatch.cli.doctor.attachment import By, instrumented_to_look
+from stallwatch.cli.doctor.collector import collector
 from stallwatch.cli.doctor.endpoint import endpoint
 from stallwatch.cli.doctor.examination import examine
 from stallwatch.cli.doctor.limits import Asked
 from stallwatch.cli.doctor.probe import probe
 from stallwatch.cli.doctor.report import Level
+from stallwatch.cli.doctor.telemetry import telemetry
 from stallwatch.cli.main import main
 from stallwatch.testing import FaultGateway
 from support.markdown import ROOT
 
 PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-OF_THIS_MACHINE = ("Versions", "Who else instruments the SDK", "Where spans and metrics go")
+LISTENING = "Does anything listen there?"
+OF_THIS_MACHINE = ("Versions", "Who else instruments the SDK", "Where spans and metrics go", LISTENING)
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +67,9 @@ def test_the_output_is_what_the_command_prints(
     printed, shown = _sections(capsys.readouterr().out), _sections(output)
     if "_sleep_for_retry" not in base.SyncAPIClient.__dict__:
         shown = {title: text.replace("_sleep_for_retry", "_retry_request  ") for title, text in shown.items()}
+    if LISTENING not in printed:
+        # No exporter is installed here.
+        del shown[LISTENING]
     *titles, summary = shown
     assert list(printed)[:-1] == titles
     for title in titles:
@@ -99,6 +105,7 @@ def test_every_key_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     with openai.OpenAI(api_key="k") as client, instrumented_to_look():
         found += examine(client, http2=True).sections
         found.append(probe())
+        found += filter(None, [collector(telemetry({"OTEL_TRACES_EXPORTER": "otlp"}, By.NOBODY))])
         with FaultGateway(default="healthy:tokens=1") as gateway:
             asked = Asked(model="m", base_url=gateway.base_url)
             found += [endpoint({"OPENAI_API_KEY": "k"}, asked), endpoint({}, asked)]

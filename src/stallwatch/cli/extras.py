@@ -6,7 +6,6 @@ from importlib.util import find_spec
 
 __all__ = ["CannotRun", "importable", "need"]
 
-_INSTALL = "pip install 'stallwatch[demo]'"
 _DISTRIBUTIONS = {
     "rich": "rich",
     "opentelemetry.sdk": "opentelemetry-sdk",
@@ -24,7 +23,8 @@ def need(*modules: str) -> None:
     missing = [_DISTRIBUTIONS.get(module, module) for module in modules if not importable(module)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise CannotRun(f"{', '.join(missing)} {verb} not installed: {_INSTALL}")
+        # By name, and not as an extra: whoever installed from a checkout finds no stallwatch on an index.
+        raise CannotRun(f"{', '.join(missing)} {verb} not installed: pip install {' '.join(missing)}")
 
 
 def importable(module: str) -> bool:

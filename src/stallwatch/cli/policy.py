@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from stallwatch.cli.extras import need
+from stallwatch.cli.extras import importable
 from stallwatch.cli.help_text import HelpLayout
 from stallwatch.policy import DEFAULT, Deadlines, Policy
 from stallwatch.resolution import BUILT_IN_NAME, ResolvedPolicy, resolve
@@ -77,14 +77,46 @@ class Bound:
 
 def run(options: argparse.Namespace) -> int:
     """Print the resolved policy."""
-    need("rich")
+    resolved = resolve(load(), model=options.model, base_url=options.base_url, effort=options.effort)
+    lines = list(explain(resolved, _variables()))
+    if importable("rich"):
+        _show_table(options.model, resolved, lines)
+    else:
+        print("\n".join(_plain(options.model, resolved, lines)))
+    return 0
+
+
+def _headline(resolved: ResolvedPolicy) -> str:
+    thinks = "thinks in silence" if resolved.hidden_reasoning else "shows its progress"
+    return f" ({thinks}); on the span: {resolved.rule}"
+
+
+def _closing_lines(resolved: ResolvedPolicy) -> Iterator[str]:
+    yield ""
+    yield "The longest a caller can wait, its own pauses not counted:"
+    for bound in bounds(resolved):
+        yield f"{bound.wait:>8}  {bound.meaning}"
+    yield ""
+    yield f"A span without any activity is ended after {resolved.backstop:g} s; that aborts nothing."
+
+
+def _plain(model: str, resolved: ResolvedPolicy, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the text for where rich is not there."""
+    yield model + _headline(resolved)
+    yield ""
+    rows = [("setting", "value", "decided by"), *((line.name, line.value, line.decided_by) for line in lines)]
+    names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, value, decided_by in rows:
+        yield f"{name:<{names}}  {value:>{values}}  {decided_by}"
+    yield from _closing_lines(resolved)
+
+
+def _show_table(model: str, resolved: ResolvedPolicy, lines: Sequence[Line]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    layers = load()
-    resolved = resolve(layers, model=options.model, base_url=options.base_url, effort=options.effort)
     console = Console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("setting", no_wrap=True)
@@ -93,22 +125,14 @@ def run(options: argparse.Namespace) -> int:
     with_meanings = console.width >= _ROOM_FOR_MEANINGS
     if with_meanings:
         table.add_column("meaning", style="dim")
-    for line in explain(resolved, _variables()):
+    for line in lines:
         style = "dim" if line.decided_by.startswith("built-in") else "bold"
         meaning = [_MEANINGS[line.name]] if with_meanings else []
         table.add_row(line.name, line.value, Text(line.decided_by, style=style), *meaning)
-    thinks = "thinks in silence" if resolved.hidden_reasoning else "shows its progress"
-    console.print(
-        Text(options.model, style="bold").append(f" ({thinks}); on the span: {resolved.rule}\n", "not bold")
-    )
+    console.print(Text(model, style="bold").append(f"{_headline(resolved)}\n", "not bold"))
     console.print(table)
-    console.print("\nThe longest a caller can wait, its own pauses not counted:")
-    for bound in bounds(resolved):
-        console.print(f"{bound.wait:>8}  {bound.meaning}")
-    console.print(
-        f"\nA span without any activity is ended after {resolved.backstop:g} s; that aborts nothing."
-    )
-    return 0
+    for text in _closing_lines(resolved):
+        console.print(text)
 
 
 def explain(resolved: ResolvedPolicy, variables: Policy) -> Iterator[Line]:

@@ -55,15 +55,17 @@ def check_runnable() -> str:
     beside = Path(sys.executable).with_name("opentelemetry-instrument")
     launcher = which(str(beside)) or which("opentelemetry-instrument")
     if launcher is None:
-        raise CannotRun("opentelemetry-instrument is not installed: pip install 'stallwatch[demo]'")
+        raise CannotRun(
+            "opentelemetry-instrument is not installed: pip install opentelemetry-instrumentation"
+        )
     group = metadata.entry_points(group="opentelemetry_instrumentor")
     if "stallwatch" not in group.names:
         raise CannotRun(
-            "opentelemetry-instrument would not find stallwatch: install the package (pip install 'stallwatch[demo]') "
-            "instead of running it from its sources"
+            "opentelemetry-instrument would not find stallwatch: install the package (pip install '.[demo]' in "
+            "its checkout) instead of running it from its sources"
         )
     if not metadata.entry_points(group="opentelemetry_configurator"):
-        raise CannotRun("opentelemetry-distro is not installed: pip install 'stallwatch[demo]'")
+        raise CannotRun("opentelemetry-distro is not installed: pip install opentelemetry-distro")
     return launcher
 
 

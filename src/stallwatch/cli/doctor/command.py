@@ -62,7 +62,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--probe",
         action="store_true",
-        help="make calls against a server on loopback that misbehaves, and see that each ends as it must; with "
+        help="make calls against a server on loopback that misbehaves, and see that each ends as it must; see whether "
+        "anything listens where spans and metrics go; with "
         "--base-url and --model also one small call to that endpoint, with the key in OPENAI_API_KEY",
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -100,6 +101,7 @@ def run(options: argparse.Namespace) -> int:
 def _found(options: argparse.Namespace) -> tuple[list[Section], Callable[[str], str]]:
     """Instrument where nobody has, look, and make the calls that were asked for."""
     from stallwatch.cli.doctor import attachment, examination, your_client
+    from stallwatch.cli.doctor.collector import collector
     from stallwatch.governing import is_governed
 
     client = None if options.client is None else your_client.find(options.client)
@@ -113,6 +115,8 @@ def _found(options: argparse.Namespace) -> tuple[list[Section], Callable[[str], 
             os.environ, asked, by=by, client=client, governed=governed, http2=options.http2
         )
         if options.probe:
+            listening = collector(next(section for section in found if section.key == "telemetry"))
+            found += [] if listening is None else [listening]
             found += _calls(options)
     return found, secrets.hide
 

@@ -159,7 +159,7 @@ def _exporters(environ: Mapping[str, str]) -> Iterator[Finding]:
             "exporter",
             "exporters",
             "none",
-            "no SDK is installed; pip install 'stallwatch[otlp]' brings all of it",
+            "no SDK is installed; pip install opentelemetry-distro opentelemetry-exporter-otlp brings all of it",
         )
         return
     for signal in _SIGNALS:
