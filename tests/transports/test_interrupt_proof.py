@@ -76,3 +76,11 @@ def test_what_is_no_client_raises_nothing(thing: object) -> None:
     told = interrupt_proof(thing)
     assert (told.proof, told.transport) == ("none", "unknown")
     assert told.reason
+
+
+@HTTP2
+@KINDS
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_stream_of_http2_is_proven_where_it_can_be_reset(name: str, is_async: bool) -> None:
+    told = interrupt_proof(_client(is_async, importlib.import_module(name), http2=True))
+    assert (told.proof, told.transport, told.is_async) == ("proven", "HTTP/2", is_async)

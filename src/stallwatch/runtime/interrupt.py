@@ -17,32 +17,36 @@ from __future__ import annotations
 
 import select
 import socket
-import sys
 import threading
 from typing import Any
 
-from stallwatch.clock import monotonic
-from stallwatch.core.judging import GRACE, Judge, Judgement
-from stallwatch.core.phases import Stall
 from stallwatch.runtime.inflight import InFlight
+from stallwatch.runtime.own_deadline import FLOOR, OverError, OwnDeadline, of_library
 
 __all__ = ["BoundedReads", "is_readable", "shut_down"]
-
-_FLOOR = 0.001
-"""Seconds; zero would make the socket non-blocking."""
 
 
 class BoundedReads:
     """The shadow of one network stream, for one attempt of ``run``."""
 
-    __slots__ = ("_close", "_closed", "_closing", "_judge", "_lock", "_read", "_reading", "_run", "_stream")
+    __slots__ = (
+        "_close",
+        "_closed",
+        "_closing",
+        "_deadline",
+        "_lock",
+        "_read",
+        "_reading",
+        "_run",
+        "_stream",
+    )
 
     def __init__(self, stream: Any, run: InFlight) -> None:
         self._stream = stream
         self._run = run
         self._read = stream.read
         self._close = stream.close
-        self._judge = Judge()
+        self._deadline = OwnDeadline(run)
         # Reentrant: a signal handler may close the stream while its thread is in here.
         self._lock = threading.RLock()
         self._reading = 0
@@ -130,26 +134,14 @@ class BoundedReads:
         self._close()
 
     def _bounded(self, max_bytes: int, timeout: float | None) -> bytes:
-        grant = 0.0
         while True:
-            if isinstance(self._run.pending, Stall) or self._run.cancelled:
-                # What was recorded stands, also for a transport that sends the request again by itself.
-                raise self._timed_out()
-            due = self._run.due()
-            if due is None:
-                return self._plain(max_bytes, timeout)
-            now = monotonic()
-            left = due.at - now
-            if left <= 0 and not grant:
-                ruling = self._rule(now, due.at)
-                if ruling is Judgement.STALL:
-                    if self._abort(now):
-                        raise self._timed_out()
-                    continue
-                grant = GRACE if ruling is Judgement.GRANT else _FLOOR
-            mine = max(left, grant, _FLOOR)
-            grant = 0.0
-            if timeout is not None and timeout <= mine:
+            try:
+                mine = self._deadline.left(self._is_readable)
+            except OverError:
+                raise of_library(self._stream, "ReadTimeout", TimeoutError)(
+                    "The read operation timed out"
+                ) from None
+            if mine is None or (timeout is not None and timeout <= mine):
                 return self._plain(max_bytes, timeout)
             try:
                 return self._plain(max_bytes, mine)
@@ -157,7 +149,10 @@ class BoundedReads:
                 if type(error).__name__ != "ReadTimeout":
                     raise
                 # Ours, not the user's: judge it in the next turn.
-                timeout = None if timeout is None else max(timeout - mine, _FLOOR)
+                timeout = None if timeout is None else max(timeout - mine, FLOOR)
+
+    def _is_readable(self) -> bool:
+        return is_readable(_socket_of(self._stream))
 
     def _plain(self, max_bytes: int, timeout: float | None) -> bytes:
         data: bytes = self._read(max_bytes, timeout=timeout)
@@ -165,26 +160,6 @@ class BoundedReads:
         if run.headers_in and run.source is None and not run.ended:
             run.on_bytes_below(data)
         return data
-
-    def _rule(self, now: float, due: float) -> Judgement:
-        run = self._run
-        return self._judge.rule(
-            now,
-            due,
-            wait=run.tracker.wait_from or 0.0,
-            received=run.received,
-            readable=is_readable(_socket_of(self._stream)),
-        )
-
-    def _abort(self, now: float) -> bool:
-        found = self._run.tracker.judge(now)
-        return found is not None and self._run.note(found)
-
-    def _timed_out(self) -> Exception:
-        library = sys.modules.get(type(self._stream).__module__.partition(".")[0])
-        kind = getattr(library, "ReadTimeout", TimeoutError)
-        error: Exception = kind("The read operation timed out")
-        return error
 
 
 def _socket_of(stream: Any) -> Any:

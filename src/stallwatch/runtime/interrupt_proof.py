@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from stallwatch.runtime.pools import pool_of, transport_for
+from stallwatch.runtime.http2_names import missing_names
+from stallwatch.runtime.pools import is_aiohttp, pool_of, transport_for
 
 __all__ = ["InterruptProof", "interrupt_proof"]
 
@@ -64,14 +66,22 @@ def _inspect(client: Any) -> InterruptProof:
             is_async=is_async,
             reason="each call has a connection of its own, which is closed when the call is ended",
         )
-    reason = "a call shares its connection, which must stand while others use it"
+    lacking = _lacking(pool, is_async=is_async)
+    if lacking:
+        reason = f"the HTTP library has no {', '.join(lacking)}, so single streams cannot be reset"
+        return InterruptProof(
+            proof="unproven" if is_async else "none", transport="HTTP/2", is_async=is_async, reason=reason
+        )
     return InterruptProof(
-        proof="unproven" if is_async else "none", transport="HTTP/2", is_async=is_async, reason=reason
+        proof="proven",
+        transport="HTTP/2",
+        is_async=is_async,
+        reason="a call shares its connection; its stream alone is reset when it is ended",
     )
 
 
 def _without_pool(transport: Any, *, is_async: bool) -> InterruptProof:
-    if any(kind.__name__ == "AiohttpTransport" for kind in type(transport).__mro__):
+    if is_aiohttp(transport):
         return InterruptProof(
             proof="proven",
             transport="aiohttp",
@@ -87,3 +97,9 @@ def _without_pool(transport: Any, *, is_async: bool) -> InterruptProof:
     return InterruptProof(
         proof="unproven" if is_async else "none", transport="custom", is_async=is_async, reason=reason
     )
+
+
+def _lacking(pool: Any, *, is_async: bool) -> list[str]:
+    library = type(pool).__module__.partition(".")[0]
+    module = importlib.import_module(f"{library}.{'_async' if is_async else '_sync'}.http2")
+    return missing_names(getattr(module, "AsyncHTTP2Connection" if is_async else "HTTP2Connection"))

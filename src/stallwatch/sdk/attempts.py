@@ -23,33 +23,18 @@ from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
-from stallwatch.runtime.pools import pool_of, transport_for
+from stallwatch.runtime.pools import EXTENSION, is_aiohttp, pool_of, transport_for
 from stallwatch.runtime.waiter import Waiter
 from stallwatch.sdk import breaking
-from stallwatch.sdk.breaking import EXTENSION
 from stallwatch.sdk.current import current_run
 
-__all__ = [
-    "EXTENSION",
-    "begin_attempt",
-    "longest_silence",
-    "note_transport_timeout",
-    "restore_read_timeout",
-    "run_of",
-]
+__all__ = ["begin_attempt", "longest_silence", "note_transport_timeout", "restore_read_timeout"]
 
 _FLOOR = 0.001
 """Seconds; the least a timeout is set to."""
 
 _EARLY = 0.005
 """Seconds; a transport may report a timeout that much before our clock has reached it."""
-
-
-def run_of(request: Any) -> InFlight | None:
-    """Return the run a request belongs to."""
-    extensions = getattr(request, "extensions", None)
-    run = extensions.get(EXTENSION) if isinstance(extensions, dict) else None
-    return run if isinstance(run, InFlight) else None
 
 
 def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -> None:
@@ -64,20 +49,30 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     extensions[EXTENSION] = run
     if run.policy.mode is Mode.OFF:
         return
+    transport, pool = _transport(client, request)
+    run.interrupt = "proven" if pool is not None or is_aiohttp(transport) else _least(run)
+    breaking.govern_pool(pool, is_async=is_async)
     if run.policy.mode is Mode.ENFORCE:
-        _tighten(
-            run,
-            extensions.get("timeout"),
-            now,
-            multiplexed=_multiplexes(client),
-            looks_again=_looks_again(client, request),
-        )
+        multiplexed = bool(getattr(pool, "_http2", False))
+        # The pools look the read timeout up anew when they begin with the body.
+        timeout = extensions.get("timeout")
+        _tighten(run, timeout, now, multiplexed=multiplexed, looks_again=pool is not None)
     if not is_async:
         run.break_off = partial(breaking.break_off, weakref.ref(client), request)
-        _bound_connects(client, request)
+        if pool is not None:
+            BoundedConnects.install(pool, _governing)
     theirs = extensions.get("trace")
     extensions["trace"] = _async_trace(run, client, theirs) if is_async else _sync_trace(run, client, theirs)
     _look_ahead(run)
+
+
+def _transport(client: Any, request: Any) -> tuple[Any, Any]:
+    """Return the transport that ``request`` goes through, and its pool, where there are such."""
+    try:
+        transport = transport_for(client._client, request.url)
+        return transport, pool_of(transport)
+    except Exception:
+        return None, None
 
 
 def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool, looks_again: bool) -> None:
@@ -98,14 +93,6 @@ def _tighten(run: InFlight, timeout: Any, now: float, *, multiplexed: bool, look
             timeout[name] = _smaller(timeout.get(name), limit)
 
 
-def _looks_again(client: Any, request: Any) -> bool:
-    """Tell whether the transport looks the read timeout up anew when it begins with the body, as the pools do."""
-    try:
-        return pool_of(transport_for(client._client, request.url)) is not None
-    except Exception:
-        return False
-
-
 def _for_the_whole_call(run: InFlight, left: float | None) -> float | None:
     """The read timeout for a transport that takes it once (those on aiohttp do): its body's reads must fit in, too."""
     if isinstance(run.waiter, Waiter) and run.waiter.task is not None:
@@ -121,12 +108,6 @@ def longest_silence(run: InFlight) -> float | None:
     return max(silences, default=None)
 
 
-def _bound_connects(client: Any, request: Any) -> None:
-    pool = pool_of(transport_for(client._client, request.url))
-    if pool is not None:
-        BoundedConnects.install(pool, _governing)
-
-
 def _governing() -> InFlight | None:
     """Return the run that connects now, if its connects are to be bounded or may be broken off."""
     run = current_run()
@@ -137,12 +118,6 @@ def _smaller(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
-
-
-def _multiplexes(client: Any) -> bool:
-    http = getattr(client, "_client", None)
-    pool = getattr(getattr(http, "_transport", None), "_pool", None)
-    return bool(getattr(pool, "_http2", False))
 
 
 def note_transport_timeout(run: InFlight, error: BaseException | None) -> None:
@@ -171,12 +146,13 @@ def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
     elif event.endswith("start_tls.started"):
         _shorten(run, info)
     elif event == "send_request_headers.started" and component != "proxy":
-        run.interrupt = "unproven" if component == "http2" else "proven"
+        # On HTTP/2 it is governed streams that are proven; see ``runtime.http2_streams``.
+        run.interrupt = "proven" if component != "http2" else _least(run)
         run.tracker.on_connected(monotonic())
         _look_ahead(run)
     elif name == "http11.receive_response_headers.started":
         _tighten_headers(run, info["request"])
-    elif name == "http11.receive_response_headers.complete":
+    elif event == "receive_response_headers.complete":
         # The body of an error or a redirect is read inside the request and is no answer, however it drips.
         _, status, *_ = info["return_value"]
         run.headers_in = 200 <= status < 300
@@ -208,6 +184,11 @@ def restore_read_timeout(run: InFlight, request: Any) -> None:
         timeout["read"] = run.read_timeout
 
 
+def _least(run: InFlight) -> str:
+    """What can be said of a transport that nothing is known of: a waiting task can be ended, a thread cannot."""
+    return "unproven" if isinstance(run.waiter, Waiter) else "none"
+
+
 def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
     # Weak: the run is listed while its stream is open, and must not keep a dropped client from closing.
     owner = weakref.ref(client)
@@ -217,7 +198,9 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
             _on_event(run, name, info)
             if run.wakeable:
                 breaking.watch_handshake(run, name, info)
-            if name == "http11.receive_response_headers.started":
+            if name == "http2.send_connection_init.started":
+                breaking.govern_streams(owner(), run.request, is_async=False)
+            elif name == "http11.receive_response_headers.started":
                 BoundedReads.install(breaking.stream_of(owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None and run.shadow.release():
                 run.shadow = None
@@ -235,7 +218,9 @@ def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) 
     async def trace(name: str, info: dict[str, Any]) -> None:
         try:
             _on_event(run, name, info)
-            if name == "http11.receive_response_headers.started" and run.policy.mode is Mode.ENFORCE:
+            if name == "http2.send_connection_init.started":
+                breaking.govern_streams(owner(), run.request, is_async=True)
+            elif name == "http11.receive_response_headers.started" and run.policy.mode is Mode.ENFORCE:
                 PatientReads.install(breaking.stream_of(owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None:
                 run.shadow.remove()

@@ -14,14 +14,20 @@ import weakref
 from functools import partial
 from typing import Any
 
+from stallwatch.runtime import http2_async, http2_sync
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import shut_down
-from stallwatch.runtime.pools import innermost, network_stream_of, pool_of, socket_under, transport_for
+from stallwatch.runtime.pools import (
+    EXTENSION,
+    innermost,
+    network_stream_of,
+    pool_of,
+    run_of,
+    socket_under,
+    transport_for,
+)
 
-__all__ = ["EXTENSION", "break_off", "end_handshake", "stream_of", "watch_handshake"]
-
-EXTENSION = "stallwatch"
-"""The name in a request's ``extensions`` under which its run travels."""
+__all__ = ["break_off", "end_handshake", "govern_pool", "govern_streams", "stream_of", "watch_handshake"]
 
 
 def stream_of(client: Any, request: Any) -> Any:
@@ -42,11 +48,30 @@ def break_off(owner: weakref.ref[Any], request: Any) -> None:
             return
         connection = innermost(entry.connection)
         stream = getattr(connection, "_network_stream", None)
-        # On HTTP/2 the socket is shared with others.
-        if stream is not None and "HTTP2" not in type(connection).__name__:
-            shut_down(socket_under(stream))
+        run = run_of(request)
+        if "HTTP2" not in type(connection).__name__:
+            if stream is not None:
+                shut_down(socket_under(stream))
+        elif run is not None and hasattr(connection, "stallwatch_reset"):
+            # The socket is shared with others.
+            connection.stallwatch_reset(run)
     except (AttributeError, OSError):
         pass
+
+
+def govern_streams(client: Any, request: Any, *, is_async: bool) -> bool:
+    """Have calls on the HTTP/2 connection that serves ``request`` ended one by one; False where that cannot be."""
+    connection = innermost(getattr(_entry_of(client, request), "connection", None))
+    return connection is not None and (http2_async if is_async else http2_sync).govern(connection)
+
+
+def govern_pool(pool: Any, *, is_async: bool) -> None:
+    """Do the same for the connections that a pool has, before it gives one of them to a further call."""
+    if getattr(pool, "_http2", False):
+        for connection in list(pool.connections):
+            inner = innermost(connection)
+            if "HTTP2" in type(inner).__name__:
+                (http2_async if is_async else http2_sync).govern(inner)
 
 
 def watch_handshake(run: InFlight, name: str, info: dict[str, Any]) -> None:

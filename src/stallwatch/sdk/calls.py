@@ -27,11 +27,12 @@ from stallwatch.runtime.async_guard import AsyncGuard
 from stallwatch.runtime.bytestream import guarded_bytes
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
+from stallwatch.runtime.pools import run_of, socket_of_body, socket_under
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.runtime.task_waiter import waiter_of
 from stallwatch.runtime.waiter import Broken, Waiter
-from stallwatch.sdk.attempts import longest_silence, note_transport_timeout, restore_read_timeout, run_of
+from stallwatch.sdk.attempts import longest_silence, note_transport_timeout, restore_read_timeout
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
@@ -220,8 +221,9 @@ def _bound_reads(run: InFlight, response: Any) -> None:
     network = extensions.get("network_stream")
     http1 = extensions.get("http_version", b"HTTP/1.1").startswith(b"HTTP/1")
     if isinstance(run.waiter, Waiter) and run.waiter.has_watch:
-        run.waiter.socket = None if network is None else network.get_extra_info("socket")
-        run.interrupt = "proven" if http1 and network is not None else "unproven"
+        run.waiter.socket = socket_of_body(run.source) if network is None else socket_under(network)
+        if http1 and run.waiter.socket is not None:
+            run.interrupt = "proven"
         return
     if http1 and run.shadow is None and not isinstance(run.waiter, Waiter):
         BoundedReads.install(network, run)
