@@ -132,7 +132,7 @@ def test_an_endpoint_on_which_nobody_listens_is_a_warning(gateway: FaultGateway)
     gateway.stop()
     found = _listening(gateway.origin)
     assert {finding.level for finding in found.values()} == {Level.WARNING}
-    assert found["listens.traces"].data["failure"] == "ConnectionRefusedError"
+    assert found["listens.traces"].data["failure"] == "connection refused"
     assert found["listens.metrics"].detail.startswith(f"metrics sent to {gateway.origin} would be lost")
 
 

@@ -24,7 +24,7 @@ from stallwatch.testing import FaultGateway
 from support.markdown import ROOT
 
 PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-LISTENING = "Does anything listen there?"
+LISTENING = "What listens where spans and metrics go"
 OF_THIS_MACHINE = ("Versions", "Who else instruments the SDK", "Where spans and metrics go", LISTENING)
 
 

@@ -12,6 +12,11 @@ from stallwatch.cli.doctor.report import Finding, Section, ok, warning
 __all__ = ["collector"]
 
 _PATIENCE = 2.0
+_FAILURES = {
+    "gaierror": "the host is not known",
+    "TimeoutError": "no answer",
+    "ConnectionRefusedError": "connection refused",
+}
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -26,7 +31,7 @@ def collector(telemetry: Section) -> Section | None:
         return None
     return Section(
         key="collector",
-        title="Does anything listen there?",
+        title="What listens where spans and metrics go",
         findings=tuple(_findings(endpoints)),
         lead="One TCP connection to each endpoint; nothing is sent over it.",
     )
@@ -69,6 +74,4 @@ def _failure(place: tuple[str, int]) -> str | None:
         with socket.create_connection(place, timeout=_PATIENCE):
             return None
     except OSError as error:
-        return {"gaierror": "the host is not known", "TimeoutError": "no answer"}.get(
-            type(error).__name__, type(error).__name__
-        )
+        return _FAILURES.get(type(error).__name__, type(error).__name__)

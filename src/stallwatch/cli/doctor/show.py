@@ -141,13 +141,14 @@ def _detail(finding: Finding) -> Text:
 
 
 def _end(report: Report) -> Iterator[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     style = _STYLES[report.worst] if report.worst in (Level.WARNING, Level.PROBLEM) else "bold green"
     first, *rest = summary(report)
     yield Text(first, style=style)
     for line in rest:
-        text = Text(line)
+        text = Text(line.strip())
         for level in (Level.WARNING, Level.PROBLEM):
-            text.highlight_regex(rf"^  {level}\b", _STYLES[level])
-        yield text
+            text.highlight_regex(rf"^{level}\b", _STYLES[level])
+        yield Padding(text, (0, 0, 0, 2))
