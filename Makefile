@@ -61,6 +61,7 @@ demo: env ## Show bare and guarded streams side by side
 generate: env ## Write anew what is generated: README and docs tables, dashboards, alert rules
 	$(BIN)/python scripts/fill-readme
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.doctor_example
 	$(BIN)/python -m dashboards.generate
 
 clean: ## Remove everything that was made

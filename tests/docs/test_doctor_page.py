@@ -8,9 +8,9 @@ import re
 from typing import Any
 
 import openai
-import openai._base_client as base
 import pytest
 
+from docs import doctor_example
 from stallwatch.cli.doctor.attachment import By, instrumented_to_look
 from stallwatch.cli.doctor.collector import collector
 from stallwatch.cli.doctor.endpoint import endpoint
@@ -19,13 +19,9 @@ from stallwatch.cli.doctor.limits import Asked
 from stallwatch.cli.doctor.probe import probe
 from stallwatch.cli.doctor.report import Level
 from stallwatch.cli.doctor.telemetry import telemetry
-from stallwatch.cli.main import main
 from stallwatch.testing import FaultGateway
-from support.markdown import ROOT
 
-PAGE = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-LISTENING = "What listens where spans and metrics go"
-OF_THIS_MACHINE = ("Versions", "Who else instruments the SDK", "Where spans and metrics go", LISTENING)
+PAGE = doctor_example.PAGE.read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -35,52 +31,26 @@ def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def _shown() -> tuple[dict[str, str], list[str], str]:
-    """Return the variables, the command and the output of the page's example."""
-    block = re.search(r"<!-- doctor -->\n```console\n(.*?)```", PAGE, re.DOTALL)
-    assert block is not None
-    lines = block[1].splitlines()
-    exports = [line.removeprefix("$ export ").split() for line in lines if line.startswith("$ export ")]
-    environ = dict(pair.split("=", 1) for pairs in exports for pair in pairs)
-    (command,) = [line.split()[3:] for line in lines if line.startswith("$ stallwatch")]
-    return environ, command, "\n".join(line for line in lines if not line.startswith("$"))
-
-
-def _sections(text: str) -> dict[str, str]:
-    parts = re.split(r"\n\n", re.sub(r"\d+\.\d\d s", "#.## s", text).strip())
-    return {title: rest for title, _, rest in (part.partition("\n") for part in parts)}
-
-
 def _titles(section: str) -> list[str]:
     # The level, the title, and two spaces after it.
     return [line[11:].split("  ")[0] for line in section.splitlines() if line[2:9].strip()]
 
 
-def test_the_output_is_what_the_command_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environ, command, output = _shown()
-    for name, value in environ.items():
+def test_the_output_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = doctor_example.example()
+    for name, value in {**shown.environ, "COLUMNS": str(doctor_example.WIDTH)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("COLUMNS", "112")
-    main(["doctor", *command])
-    printed, shown = _sections(capsys.readouterr().out), _sections(output)
-    if "_sleep_for_retry" not in base.SyncAPIClient.__dict__:
-        shown = {title: text.replace("_sleep_for_retry", "_retry_request  ") for title, text in shown.items()}
-    if LISTENING not in printed:
-        # No exporter is installed here.
-        del shown[LISTENING]
-    *titles, summary = shown
-    assert list(printed)[:-1] == titles
-    for title in titles:
-        if title in OF_THIS_MACHINE:
-            # What differs between machines: versions, and what is installed.
-            assert _titles(printed[title]) == _titles(shown[title])
-        else:
-            assert printed[title] == shown[title]
+    printed = doctor_example.printed(shown)
+    kept = doctor_example.kept(shown.output, printed)
+    assert doctor_example.alike(kept) == doctor_example.alike(shown.output), (
+        "run python -m docs.doctor_example"
+    )
+    theirs, ours = doctor_example.sections(shown.output), doctor_example.sections(printed)
+    for title in doctor_example.OF_THE_MACHINE:
+        assert title not in ours or _titles(ours[title]) == _titles(theirs[title])
+    *_, summary = ours
     assert summary.startswith("1 problem")
-    assert list(printed)[-1].startswith("1 problem")
-    assert shown[summary].splitlines()[0] == printed[list(printed)[-1]].splitlines()[0]
+    assert ours[summary].splitlines()[0] == theirs[list(theirs)[-1]].splitlines()[0]
 
 
 def _documented(section: str) -> list[re.Pattern[str]]:
