@@ -302,7 +302,10 @@ with FaultGateway() as gateway, instrumented(**LIMITS):
             struck.append(time.monotonic())
             run.cancel("signal")
         signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        def arm():
+            gateway.wait_for(lambda ledger: ledger.requests, 10)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+        threading.Thread(target=arm).start()
         try:
             stream = client.chat.completions.create(model=where, messages=MESSAGES, stream=sys.argv[2] == "stream")
             for _ in stream: pass

@@ -14,4 +14,4 @@ def gateway() -> Iterator[FaultGateway]:
     with FaultGateway() as started:
         yield started
     names = [thread.name for thread in threading.enumerate()]
-    assert not any("stallwatch" in name for name in names), names
+    assert "stallwatch-fault-gateway" not in names, names

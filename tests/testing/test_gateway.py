@@ -44,7 +44,7 @@ def test_stop_drops_open_connections_at_once_and_leaves_no_thread() -> None:
     assert time.monotonic() - begun < 1
     assert gateway.open_connections == 0
     assert {connection.closed_how for connection in gateway.ledger().connections} == {"server"}
-    assert not any("stallwatch" in thread.name for thread in threading.enumerate())
+    assert "stallwatch-fault-gateway" not in {thread.name for thread in threading.enumerate()}
     for client in clients:
         client.sock.close()
     gateway.stop()

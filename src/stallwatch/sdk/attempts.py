@@ -23,18 +23,34 @@ from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import BoundedReads
 from stallwatch.runtime.patience import PatientReads
-from stallwatch.runtime.pools import EXTENSION, is_aiohttp, pool_of, transport_for
+from stallwatch.runtime.pools import EXTENSION, is_aiohttp, pool_of, run_of, transport_for
 from stallwatch.runtime.waiter import Waiter
 from stallwatch.sdk import breaking
 from stallwatch.sdk.current import current_run
 
-__all__ = ["begin_attempt", "longest_silence", "note_transport_timeout", "restore_read_timeout"]
+__all__ = [
+    "begin_attempt",
+    "longest_silence",
+    "note_transport_timeout",
+    "restore_read_timeout",
+    "run_of_answer",
+]
 
 _FLOOR = 0.001
 """Seconds; the least a timeout is set to."""
 
 _EARLY = 0.005
 """Seconds; a transport may report a timeout that much before our clock has reached it."""
+
+
+def run_of_answer(request: Any, client: Any) -> InFlight | None:
+    """Return the run of a request that has been answered; one that no seam has seen being sent is marked only now."""
+    run = run_of(request)
+    sending = current_run() if run is None else None
+    if sending is None or sending.attempt is not None or sending.ended:
+        return run
+    begin_attempt(sending, client, request, is_async=isinstance(sending.waiter, Waiter))
+    return sending
 
 
 def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -> None:

@@ -32,7 +32,12 @@ from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.sync_guard import SyncGuard
 from stallwatch.runtime.task_waiter import waiter_of
 from stallwatch.runtime.waiter import Broken, Waiter
-from stallwatch.sdk.attempts import longest_silence, note_transport_timeout, restore_read_timeout
+from stallwatch.sdk.attempts import (
+    longest_silence,
+    note_transport_timeout,
+    restore_read_timeout,
+    run_of_answer,
+)
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
 from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
@@ -150,6 +155,8 @@ def _hand_over(run: InFlight, result: Any) -> None:
     if run.ended:
         return
     if run.source is None:
+        _attach_late(run, result)
+    if run.source is None:
         run.reader = _read_result(result)
         run.end_of_body()
         return
@@ -166,12 +173,19 @@ def _read_result(result: Any) -> Reader | None:
         return None
 
 
+def _attach_late(run: InFlight, result: Any) -> None:
+    """Put the byte seam under an answer that no seam has seen come, if its body is still open."""
+    response = getattr(result, "http_response", None) or getattr(result, "response", None)
+    if getattr(response, "is_closed", True) is False and run_of(getattr(response, "request", None)) is run:
+        attach_bytes(response, None, None, bool)
+
+
 def attach_bytes(response: Any, client: Any, options: Any, attached: Callable[[], bool]) -> None:
     """Put the byte seam under ``response``, whose body is still open, and bound its reads.
 
     ``attached`` tells whether the patches still are.
     """
-    run = run_of(getattr(response, "request", None))
+    run = run_of_answer(getattr(response, "request", None), client)
     if run is None or run.ended:
         return
     _note_headers(run, response)
@@ -196,9 +210,9 @@ def attach_bytes(response: Any, client: Any, options: Any, attached: Callable[[]
     _watch_owner(run, response, close=True)
 
 
-def attach_again(response: Any) -> None:
+def attach_again(response: Any, client: Any) -> None:
     """The request was sent again; its response will be read in place of the first one's body."""
-    run = run_of(getattr(response, "request", None))
+    run = run_of_answer(getattr(response, "request", None), client)
     if run is not None and not run.ended:
         _note_headers(run, response)
         _watch_body(run, response, response.stream)

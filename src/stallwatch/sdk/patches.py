@@ -18,6 +18,7 @@ import openai._base_client as base
 import openai._streaming as streaming
 from wrapt import FunctionWrapper
 
+from stallwatch.clock import monotonic
 from stallwatch.core.words import Mode
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
@@ -48,6 +49,9 @@ __all__ = ["Patches"]
 
 log = logging.getLogger("stallwatch")
 
+_UNLIKE = (AttributeError, KeyError, TypeError)
+"""What a release raises whose methods or parameters have other names; not what ends a call on purpose."""
+
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -59,6 +63,7 @@ class Patches:
         self._grafts: list[tuple[type, str, Graft]] = []
         self._active = False
         self._generation = 0
+        self._sees_sending = False
         self.wiring: Wiring | None = None
 
     @property
@@ -77,6 +82,7 @@ class Patches:
         for owner, name, wrapper in self._seams():
             if name != "request" or not self._graft(owner, name, wrapper):
                 self._patch(owner, name, wrapper)
+        self._sees_sending = (base.BaseClient, "_build_request") in self.installed
 
     def remove(self) -> None:
         """Let go: restore what is still ours, and pass through where somebody patched over it."""
@@ -147,6 +153,9 @@ class Patches:
             _warn_once("a call goes on unguarded", error)
             return None, args, kwargs
         if run is not None:
+            if not self._sees_sending:
+                # No attempt would stop the clocks of an earlier one: until there is an answer only the total runs.
+                run.tracker.on_back_off(monotonic())
             try:
                 args, kwargs = with_fewer_retries(run, client, options, args, kwargs)
             except Exception as error:
@@ -200,8 +209,12 @@ class Patches:
         run = current_run()
         if run is None:
             return wanted
-        response = args[0] if args else kwargs.get("response")
-        allowed = may_sdk_retry(run, response.headers, response.status_code)
+        try:
+            response = args[0] if args else kwargs["response"]
+            allowed = may_sdk_retry(run, response.headers, response.status_code)
+        except Exception as error:
+            _warn_once("the SDK alone says which HTTP errors are tried again", error)
+            return wanted
         return wanted and (allowed or run.policy.mode is not Mode.ENFORCE)
 
     def _calculate_retry_timeout(
@@ -216,22 +229,23 @@ class Patches:
 
     def _sleeping_seam(self) -> tuple[str, Wrapper]:
         """The SDK's wait between two attempts; releases before 1.109 send the next one in the same method."""
-        if "_sleep_for_retry" in base.SyncAPIClient.__dict__:
-            return "_sleep_for_retry", self._sleep_for_retry
-        return "_retry_request", self._retry_request
+        methods = base.SyncAPIClient.__dict__
+        if "_retry_request" in methods and "_sleep_for_retry" not in methods:
+            return "_retry_request", self._retry_request
+        return "_sleep_for_retry", self._sleep_for_retry
 
     def _sleep_for_retry(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         run = current_run()
         if run is None or not run.wakeable or args:
             return wrapped(*args, **kwargs)
-        response = kwargs["response"]
-        sleep_between(
-            run,
-            client,
-            options=kwargs["options"],
-            left=kwargs["max_retries"] - kwargs["retries_taken"],
-            headers=None if response is None else response.headers,
-        )
+        try:
+            options, response = kwargs["options"], kwargs["response"]
+            left = kwargs["max_retries"] - kwargs["retries_taken"]
+            headers = None if response is None else response.headers
+            delay = client._calculate_retry_timeout(left, options, headers)
+        except _UNLIKE as error:
+            return _sleeps_unwoken(error, wrapped, args, kwargs)
+        sleep_between(run, delay, url=options.url, left=left)
         return None
 
     def _retry_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
@@ -239,9 +253,13 @@ class Patches:
         if run is None or not run.wakeable or len(args) != 2:
             return wrapped(*args, **kwargs)
         options, cast_to = args
-        taken = kwargs["retries_taken"]
-        left = options.get_max_retries(client.max_retries) - taken
-        sleep_between(run, client, options=options, left=left, headers=kwargs["response_headers"])
+        try:
+            taken, headers = kwargs["retries_taken"], kwargs["response_headers"]
+            left = options.get_max_retries(client.max_retries) - taken
+            delay = client._calculate_retry_timeout(left, options, headers)
+        except _UNLIKE as error:
+            return _sleeps_unwoken(error, wrapped, args, kwargs)
+        sleep_between(run, delay, url=options.url, left=left)
         return client._request(
             options=options,
             cast_to=cast_to,
@@ -257,7 +275,7 @@ class Patches:
                 if resent_before() is None:
                     attach_bytes(response, client, kwargs.get("options"), lambda: self._active)
                 else:
-                    attach_again(response)
+                    attach_again(response, client)
             except Exception as error:
                 _warn_once("a response goes on unguarded", error)
         return wrapped(*args, **kwargs)
@@ -280,6 +298,11 @@ def _attach(stream: Any, *, is_async: bool) -> None:
         attach_events(stream, is_async=is_async)
     except Exception as error:
         _warn_once("a stream goes on unguarded", error)
+
+
+def _sleeps_unwoken(error: Exception, wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    _warn_once("a wait between two attempts is the SDK's own, which no cancel wakes", error)
+    return wrapped(*args, **kwargs)
 
 
 _warned: set[str] = set()

@@ -67,13 +67,12 @@ def before_back_off(run: InFlight, headers: Headers | None, delay: float) -> flo
     return wanted
 
 
-def sleep_between(run: InFlight, client: Any, *, options: Any, left: int, headers: Headers | None) -> None:
+def sleep_between(run: InFlight, delay: float, *, url: str, left: int) -> None:
     """Wait as the SDK would, but so that a cancel or close wakes; raises when there was one.
 
     ``left`` retries are left. Called in the handler of what the failed attempt raised.
     """
-    delay = client._calculate_retry_timeout(left, options, headers)
-    base.log.info("Retrying %s in %f seconds, %i retries left", options.url, delay, left)
+    base.log.info("Retrying %s in %f seconds, %i retries left", url, delay, left)
     waking.sleep(run, delay)
     raise_if_over(run, sys.exc_info()[1])
 
