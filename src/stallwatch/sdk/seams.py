@@ -13,9 +13,9 @@ __all__ = ["CARRIES", "SeamState", "carried_by", "survey"]
 CARRIES: dict[tuple[type, str], str] = {
     (base.SyncAPIClient, "request"): "sync calls: runs, deadlines, spans",
     (base.AsyncAPIClient, "request"): "async calls: runs, deadlines, spans",
-    (base.BaseClient, "_build_request"): "attempts before the headers: their waits, their number",
+    (base.BaseClient, "_build_request"): "attempts up to the headers: waits, number",
     (base.BaseClient, "_should_retry"): "verdicts on HTTP errors the SDK would retry",
-    (base.BaseClient, "_calculate_retry_timeout"): "the pause before a retry of the SDK, and the verdict on what came before it",
+    (base.BaseClient, "_calculate_retry_timeout"): "the pause before a retry of the SDK, and why",
     (base.SyncAPIClient, "_sleep_for_retry"): "waking that pause on a cancel, sync",
     (base.SyncAPIClient, "_process_response"): "retries after the headers, sync",
     (base.AsyncAPIClient, "_process_response"): "retries after the headers, async",
