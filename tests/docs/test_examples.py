@@ -24,7 +24,8 @@ from support.markdown import PAGES, Block, blocks
 # Examples leave their clients to the collector, as programs do. Early releases of the SDK do not close them there.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
-BLOCKS = [block for page in PAGES for block in blocks(page)]
+# Those that need a framework run in tests/frameworks, in its environment.
+BLOCKS = [block for page in PAGES for block in blocks(page) if block.needs is None]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 
 import pytest
@@ -15,10 +14,6 @@ __all__ = ["SURFACES"]
 
 if not HERE:
     pytest.skip("no framework is installed here; see requirements/framework-*.txt", allow_module_level=True)
-
-# LiteLLM fetches a list of prices when it is imported, LangChain may be told to send its traces away.
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-os.environ["LANGSMITH_TRACING"] = "false"
 
 
 def _surfaces() -> list[Surface]:

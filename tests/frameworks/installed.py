@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 __all__ = ["FRAMEWORKS", "HERE"]
+
+# LiteLLM fetches a list of prices when it is imported, LangChain may be told to send its traces away.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+os.environ["LANGSMITH_TRACING"] = "false"
 
 FRAMEWORKS = {
     "langchain": "langchain_openai",

@@ -16,13 +16,13 @@ PAGES = sorted(
 )
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_RUNNABLE = re.compile(r"<!-- runnable(?:: (.*?))? -->\n\Z")
+_RUNNABLE = re.compile(r"<!-- runnable(?: with ([\w.]+))?(?:: (.*?))? -->\n\Z")
 _PRINTS = re.compile(r"\A\n<!-- prints -->\n```text\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A code block marked ``<!-- runnable -->``.
+    """A code block marked ``<!-- runnable -->``, or ``<!-- runnable with MODULE -->`` where ``needs`` is installed.
 
     After a colon stands what the gateway does for a model name (``gpt-4o=silent``). ``prints`` is what a block of text
     marked ``<!-- prints -->`` says right after it.
@@ -35,6 +35,7 @@ class Block:
     model: str | None
     scenario: str | None
     prints: str | None
+    needs: str | None = None
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -47,11 +48,11 @@ def blocks(page: Path) -> Iterator[Block]:
         mark = _RUNNABLE.search(text, 0, fence.start())
         if mark is None:
             continue
-        model, _, scenario = (mark[1] or "").partition("=")
+        model, _, scenario = (mark[2] or "").partition("=")
         told = _PRINTS.match(text[fence.end() :])
         line = text.count("\n", 0, fence.start()) + 1
         prints = None if told is None else told[1]
-        yield Block(page, line, fence[1], fence[2], model or None, scenario or None, prints)
+        yield Block(page, line, fence[1], fence[2], model or None, scenario or None, prints, mark[1])
 
 
 def prose(page: Path) -> str:
