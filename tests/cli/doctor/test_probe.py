@@ -17,18 +17,15 @@ from stallwatch.cli.doctor.collector import collector
 from stallwatch.cli.doctor.endpoint import endpoint
 from stallwatch.cli.doctor.limits import Asked
 from stallwatch.cli.doctor.probe import STORIES, probe
-from stallwatch.cli.doctor.report import Finding, Level, Section
+from stallwatch.cli.doctor.report import Finding, Level
 from stallwatch.cli.doctor.telemetry import telemetry
 from stallwatch.cli.main import main
 from stallwatch.governing import patched
 from stallwatch.testing import FaultGateway
+from support.findings import by_key
 from support.telemetry import instrumented
 
 KEY = "sentinel-of-the-key"
-
-
-def by_key(section: Section) -> dict[str, Finding]:
-    return {finding.key: finding for finding in section.findings}
 
 
 @pytest.fixture

@@ -22,13 +22,6 @@ from stallwatch.version import __version__
 SECTIONS = ["versions", "seams", "others", "telemetry", "settings", "policy", "network"]
 
 
-@pytest.fixture(autouse=True)
-def no_settings_of_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith(("STALLWATCH_", "OTEL_", "OPENAI_")) or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-
-
 def test_a_healthy_environment_is_0_and_a_problem_is_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
