@@ -124,11 +124,22 @@ def alternate(
                         f"generation {generation + 1} of {generations}: {task}, round {number} of {rounds}"
                     )
                     for worker in workers if number % 2 else reversed(workers):
-                        one = worker.round(task)
+                        one = _round(worker, task, progress)
                         # The first round imports, compiles and fills caches.
-                        if number or not rounds:
+                        if one is not None and (number or not rounds):
                             found[task].setdefault(worker.variant, []).append(one)
     return found, versions
+
+
+def _round(worker: Worker, task: str, progress: Callable[[str], None]) -> dict[str, float] | None:
+    """Let a process do one round; what a peer cannot do is told, and ends nothing."""
+    try:
+        return worker.round(task)
+    except RuntimeError as error:
+        if VARIANTS[worker.variant].environment is None:
+            raise
+        progress(f"{worker.variant} cannot do {task!r}: {str(error).splitlines()[-1]}")
+        return None
 
 
 def added(rounds: Rounds, variant: str, figure: str, to: str = "bare") -> Spread:

@@ -1,9 +1,9 @@
 """Counts what our code does for a chunk, a stream and a call: the same on every machine, whatever else it is doing.
 
-Counted are steps of Python's bytecode inside our package, calls into it, in it and out of it, and records made on
-instruments of the OpenTelemetry SDK. What those records cost is the SDK's; how many there are is ours. Each count is
-taken at two lengths of streams, and what differs is a chunk's. The collector of garbage is off, because finalisers
-that run at some other time would be counted with whatever runs then.
+Counted are steps of Python's bytecode inside our package, calls into it, in it and out of it, timers and threads that
+are started by anybody, and records made on instruments of the OpenTelemetry SDK. What those records cost is the SDK's;
+how many there are is ours. Each count is taken at two lengths of streams, and what differs is a chunk's. The collector
+of garbage is off, because finalisers that run at some other time would be counted with whatever runs then.
 
 A count says nothing of how much time a step takes. It says that nothing was added, which a clock on a shared machine
 cannot.
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONG, SHORT = 72, 8
+COUNTED = ("steps", "calls", "records", "starts")
 RECORDS = {"record", "add"}
+STARTS = {"call_at", "start"}
+"""A timer of an event loop, and a thread: what a transport without sockets needs none of."""
 
 Counted = dict[str, float]
 
@@ -37,7 +40,7 @@ class Tally:
 
     def __init__(self, package: str) -> None:
         self._package = package
-        self.steps = self.calls = self.records = 0
+        self.steps = self.calls = self.records = self.starts = 0
         self.by_function: Counter[str] = Counter()
 
     @contextmanager
@@ -65,6 +68,10 @@ class Tally:
             code = frame.f_code
             if code.co_name in RECORDS and code.co_filename.endswith("metrics/_internal/instrument.py"):
                 self.records += 1
+            elif code.co_name in STARTS and code.co_filename.endswith(
+                ("asyncio/base_events.py", "threading.py")
+            ):
+                self.starts += 1
 
     def _entered(self, frame: FrameType, event: str, _: Any) -> Any:
         if not self._ours(frame):
@@ -89,7 +96,7 @@ def counts() -> Counted:
     found: Counted = {}
     for kind, once in KINDS.items():
         long, short, call = (once(package, tokens) for tokens in (LONG, SHORT, None))
-        for what in ("steps", "calls", "records"):
+        for what in COUNTED:
             chunk = (getattr(long, what) - getattr(short, what)) / (LONG - SHORT)
             found[f"{kind} chunk {what}"] = round(chunk, 2)
             found[f"{kind} stream {what}"] = round(getattr(short, what) - chunk * (SHORT + UNEVENTFUL), 1)

@@ -170,7 +170,8 @@ def _threads(url: str, count: int, idle: float) -> list[float]:
 
 
 def _governed() -> bool:
-    return "stallwatch" in sys.modules
+    ours = sys.modules.get("stallwatch")
+    return ours is not None and ours.OpenAIInstrumentor().is_instrumented_by_opentelemetry
 
 
 @contextmanager

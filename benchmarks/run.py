@@ -23,7 +23,6 @@ from benchmarks.variants import OURS, PEERS, VARIANTS
 FIGURES = tables.FIGURES
 COSTS = {"sync": 6, "async": 6, "waiting": 6, "sync latency": 4, "async latency": 4, "memory": 0}
 """Rounds of each task in a generation; 0 is what one round tells exactly."""
-GENERATIONS = 2
 GROWTH = {"by chunks": 3, "by open streams": 2, "by attempts": 3, "by models": 3}
 CROWD = {"lone async": 1, "lone sync": 1, "200 threads": 2}
 CROWDS = ("1000 expire", "1000 expire", "1000 expire", "2000 expire", "5000 expire", "10000 rest")
@@ -43,7 +42,7 @@ class Progress:
         print(f"{start_of_line}{minutes:2}:{seconds:02}  {text:85}", end=end, file=sys.stderr, flush=True)
 
 
-def measured(with_peers: bool, rounds: float, progress: Progress) -> dict[str, Any]:
+def measured(with_peers: bool, rounds: float, generations: int, progress: Progress) -> dict[str, Any]:
     """Measure all parts and return what is written down."""
     names = ["bare", "bare again", *OURS]
     if with_peers:
@@ -51,7 +50,7 @@ def measured(with_peers: bool, rounds: float, progress: Progress) -> dict[str, A
         names += sorted({VARIANTS[peer].against for peer in PEERS} - {"bare"}) + list(PEERS)
     figures: dict[str, Any] = {}
     costs = {task: max(2, round(times * rounds)) if times else 0 for task, times in COSTS.items()}
-    found, versions = alternate(names, costs, GENERATIONS, progress)
+    found, versions = alternate(names, costs, generations, progress)
     figures.update(_summed(found))
     found, _ = alternate(("bare", "all", "summary"), GROWTH, 1, progress)
     figures.update(_summed(found))
@@ -61,7 +60,7 @@ def measured(with_peers: bool, rounds: float, progress: Progress) -> dict[str, A
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}, {_processor()}",
-        "rounds": {task: max(1, times * GENERATIONS) for task, times in costs.items()},
+        "rounds": {task: max(1, times * generations) for task, times in costs.items()},
         "versions": versions,
         "imports": {what: _cells(spread) for what, spread in imports.items()},
         "figures": figures,
@@ -75,11 +74,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rounds", type=float, default=1.0, metavar="FACTOR", help="so many times the rounds"
     )
+    parser.add_argument("--generations", type=int, default=2, metavar="N", help="how often all start anew")
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {FIGURES.name}")
     options = parser.parse_args(argv)
     if options.write and options.without_peers:
         parser.error("--write needs the peers")
-    found = measured(not options.without_peers, options.rounds, Progress())
+    found = measured(not options.without_peers, options.rounds, options.generations, Progress())
     print(file=sys.stderr)
     print(tables.printed(found))
     if options.write:

@@ -211,7 +211,8 @@ def _is(found: dict[str, Any], column: tuple[str, str, str, int], name: str) -> 
 
 def _adds(found: dict[str, Any], column: tuple[str, str, str, int], name: str) -> str:
     _, task, figure, digits = column
-    return f"{found['figures'][task][figure][name]['adds'][0]:+.{digits}f}"
+    cells = found["figures"][task][figure].get(name)
+    return "cannot" if cells is None else f"{cells['adds'][0]:+.{digits}f}"
 
 
 def _bold(text: str) -> str:

@@ -45,6 +45,14 @@ def test_every_gap_is_one_record_and_a_stream_makes_as_many_more_as_were_agreed(
         assert found[f"{kind} call records"] <= BARS["all"][f"{kind} call records"]
 
 
+@pytest.mark.usefixtures("governed")
+def test_no_chunk_starts_a_timer_or_a_thread() -> None:
+    found = counts()
+    assert found["sync chunk starts"] == found["async chunk starts"] == 0
+    assert found["sync stream starts"] <= 1
+    assert found["async stream starts"] <= 2
+
+
 def test_a_process_without_our_package_in_its_frames_counts_nothing() -> None:
     assert set(counts().values()) == {0}
 
@@ -56,8 +64,8 @@ def test_what_is_within_chance_is_no_slowdown() -> None:
 @pytest.mark.parametrize(
     ("figure", "times"),
     [
-        ("sync chunk steps", 1.04),
-        ("async stream calls", 1.04),
+        ("sync chunk steps", 1.06),
+        ("async stream calls", 1.06),
         ("bytes held", 1.06),
         ("sync stream records", 1.2),
     ],
