@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest matrix newest e2e lint format types coverage bench bench-quick demo generate clean
+.PHONY: help env env-oldest test test-oldest matrix newest frameworks neighbours runtimes e2e lint format types coverage bench bench-quick demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -28,6 +28,15 @@ matrix: env ## Run the tests on every supported line (ARGS="openai-2 newest --jo
 
 newest: env ## Try the newest openai on PyPI: is every seam there, do streams, stalls and retries work
 	@$(BIN)/nox -s newest
+
+frameworks: env ## Run the tests of frameworks on the SDK, each in its environment (ARGS=langchain)
+	@$(BIN)/nox -s frameworks -- $(ARGS)
+
+neighbours: env ## Run the tests beside other instrumentors, each in its environment (ARGS=openinference)
+	@$(BIN)/nox -s neighbours -- $(ARGS)
+
+runtimes: env ## Run the tests on gevent and other runtimes
+	@$(BIN)/nox -s runtimes -- $(ARGS)
 
 e2e: env ## Run a real program against the real collector, Prometheus and Alertmanager
 	$(BIN)/python -m e2e $(ARGS)

@@ -70,7 +70,7 @@ def play(cells: Sequence[Cell], selection: Sequence[str], jobs: int, say: Say) -
     ticker = threading.Thread(target=_tick, args=(playing, over, say), daemon=True)
     ticker.start()
     # Two cells of the same pins share an environment.
-    making = threading.Lock()
+    making = {cell.home: threading.Lock() for cell in cells}
     try:
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(lambda cell: _play(cell, selection, playing, making, say), cells))
@@ -86,13 +86,17 @@ def _tick(playing: list[_Playing], over: threading.Event, say: Say) -> None:
 
 
 def _play(
-    cell: Cell, selection: Sequence[str], playing: list[_Playing], making: threading.Lock, say: Say
+    cell: Cell,
+    selection: Sequence[str],
+    playing: list[_Playing],
+    making: dict[Path, threading.Lock],
+    say: Say,
 ) -> Result | None:
     folder = ROOT / ".nox"
     one = _Playing(cell, folder / f"{cell.name}.log")
     playing.append(one)
     try:
-        with making:
+        with making[cell.home]:
             python = environment(cell.home, cell.requirements, cell.python)
         one.stands = "running"
         report = folder / f"{cell.name}.xml"
