@@ -108,7 +108,8 @@ def _play(
         if result.failures:
             one.stands = f"running {result.failed} once more, alone"
             result = _once_more(cell, python, result, folder)
-        counts = f"{result.passed} passed ({result.second_try} at the second try), {result.failed} failed, {result.skipped} skipped"
+        counts = f"{result.passed} passed, {result.second_try} of them at the second try"
+        counts += f", {result.failed} failed, {result.skipped} skipped"
         say(f"{cell.name}: {counts}, {result.minutes} min; see {os.path.relpath(one.log, ROOT)}")
     except Unfit as unfit:
         say(f"{cell.name} could not be run: {unfit}")

@@ -78,6 +78,35 @@ def test_a_report_is_read_as_pytest_wrote_it(tmp_path: Path, monkeypatch: pytest
     assert result.python == ".".join(map(str, sys.version_info[:3]))
 
 
+UNSTEADY = """
+import pathlib
+def test_unsteady():
+    mark = pathlib.Path(__file__).with_suffix(".mark")
+    if not mark.exists():
+        mark.touch()
+        raise AssertionError
+def test_bad(): assert False
+def test_good(): pass
+"""
+
+
+def test_what_fails_is_played_once_more_and_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_it.py").write_text(UNSTEADY)
+    (tmp_path / ".nox").mkdir()
+    monkeypatch.setattr(running, "ROOT", tmp_path)
+    monkeypatch.setattr(running, "environment", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(Cell, "home", property(lambda _: Path(sys.prefix)))
+    said: list[str] = []
+    (result,) = running.play([Cell(name="this", about="", pins="dev")], [], 1, said.append)
+    assert result is not None
+    assert (result.passed, result.second_try, result.failed) == (2, 1, 1)
+    assert result.failures == ["test_it.py::test_bad"]
+    assert "2 passed, 1 of them at the second try, 1 failed, 0 skipped" in said[0]
+    assert said[1] == "this: FAILED test_it.py::test_bad"
+
+
 def test_a_result_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
     data = tmp_path / "data.json"
     for cell, passed in (("b", 1), ("a", 2), ("gone", 3), ("b", 4)):
