@@ -10,7 +10,7 @@ import pytest
 from stallwatch.testing import FaultGateway, Role, Token, Tokens
 from stallwatch.testing import Raw as RawBytes
 from support.bounds import CLOSE_SEEN, LIMITS
-from support.drivers import Driver
+from support.drivers import MESSAGES, Driver
 from support.expect import Histogram, bare_shape, ended, in_time, released
 from support.stage import Stage, play
 from support.telemetry import Captured, instrumented
@@ -235,6 +235,23 @@ def test_a_response_that_says_it_failed_has_failed(
     told = driver.tell(gateway.base_url, model, api="responses")
     assert told.error is None
     ended(captured, outcome, chunks=len(told.chunks), error_type=code)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("raw", [False, True], ids=["parsed", "raw"])
+def test_an_answer_that_is_an_error_has_failed_though_the_sdk_takes_it(
+    gateway: FaultGateway, driver: Driver, captured: Captured, api: str, raw: bool
+) -> None:
+    async def ask(stage: Stage) -> object:
+        client = stage.client(gateway.base_url)
+        surface = client.responses if api == "responses" else client.chat.completions
+        asked = {"input": "hi"} if api == "responses" else {"messages": MESSAGES}
+        make = surface.with_raw_response if raw else surface
+        async with stage.inside(client):
+            return await stage.of(make.create(model="error-frame:code=server_error", **asked))
+
+    play(driver, ask)
+    ended(captured, "failed", error_type="server_error", stream=False)
 
 
 def test_a_response_cut_short_by_its_length_is_completed(

@@ -157,7 +157,7 @@ def _hand_over(run: InFlight, result: Any) -> None:
     if run.source is None:
         _attach_late(run, result)
     if run.source is None:
-        run.reader = _read_result(result)
+        run.reader = _read_result(result, generates=run.call.operation in _GENERATE)
         run.end_of_body()
         return
     run.tracker.on_pause(monotonic())
@@ -165,10 +165,14 @@ def _hand_over(run: InFlight, result: Any) -> None:
     sweeper.ensure_running()
 
 
-def _read_result(result: Any) -> Reader | None:
+_GENERATE = ("chat", "text_completion", "embeddings")
+"""Operations whose answer is new; a response that is fetched may be one that failed long ago."""
+
+
+def _read_result(result: Any, *, generates: bool) -> Reader | None:
     try:
         raw = getattr(result, "http_response", None)
-        return read_whole(result if raw is None else raw.json())
+        return read_whole(result if raw is None else raw.json(), generates=generates)
     except Exception:
         return None
 

@@ -244,11 +244,17 @@ class Reader:
         return code_of(str(code) if isinstance(code, int) else code)
 
 
-def read_whole(result: Any) -> Reader:
-    """Read a complete, non-streamed response object (or its JSON)."""
+def read_whole(result: Any, *, generates: bool = False) -> Reader:
+    """Read a complete, non-streamed response object (or its JSON).
+
+    What a call was to generate may have come to nothing: a server's error with status 200, or a response that says it
+    failed. Of what is only fetched, the error is part.
+    """
     reader = Reader()
     response = reader.response
     fields = _fields(result)
+    if generates:
+        response.code = _own_error(fields)
     response.note_identity(fields)
     response.note_usage(fields.get("usage"))
     choices = fields.get("choices")
@@ -266,6 +272,14 @@ def read_whole(result: Any) -> Reader:
             response.characters += sum(_characters(_fields(part)) for part in _items(item.get("content")))
             response.characters += _characters(item)
     return reader
+
+
+def _own_error(fields: Mapping[str, Any]) -> str | None:
+    error = fields.get("error")
+    if not error and fields.get("status") != "failed":
+        return None
+    code = _fields(error).get("code")
+    return code_of(str(code) if isinstance(code, int) else code) or "error"
 
 
 _OUTPUT_TEXTS = ("content", "reasoning_content", "reasoning", "refusal", "text", "arguments")
