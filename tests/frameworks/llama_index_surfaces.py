@@ -36,7 +36,7 @@ def surfaces(api: str, kind: Any, **more: Any) -> list[Surface]:
                 yield piece.delta
 
     async def achat(ask: Ask) -> AsyncIterator[str]:
-        yield (await llm(ask).achat(MESSAGES)).message.content
+        yield (await llm(ask).achat(MESSAGES)).message.content or ""
 
     async def astream_chat(ask: Ask) -> AsyncIterator[str]:
         async for piece in await llm(ask).astream_chat(MESSAGES):

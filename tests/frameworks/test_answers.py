@@ -11,6 +11,7 @@ from support.bounds import LIMITS
 from support.telemetry import instrumented
 
 STREAMS = [surface for surface in SURFACES if surface.streams]
+PLAIN = [surface for surface in SURFACES if not surface.streams]
 
 
 def bare(surface: Surface, script: str, *, retries: int | None = 0, requests: int = 1) -> Told:
@@ -74,6 +75,17 @@ def test_an_error_in_mid_answer_comes_out_as_without_us(surface: Surface, gatewa
     assert len(gateway.ledger().requests) == 1
     # Also where the framework says nothing: the span does.
     assert captured.attributes()["stallwatch.outcome"] == "failed"
+
+
+@pytest.mark.parametrize("surface", PLAIN, ids=str)
+def test_an_error_in_place_of_an_answer_is_told_on_the_span(surface: Surface, gateway: FaultGateway) -> None:
+    without = bare(surface, "error-frame:code=server_error")
+    with instrumented(**LIMITS) as captured:
+        told = guarded(surface, gateway, "error-frame:code=server_error")
+    alike(told, without)
+    assert told.text == ""
+    attributes = captured.attributes()
+    assert (attributes["stallwatch.outcome"], attributes["error.type"]) == ("failed", "server_error")
 
 
 @pytest.mark.parametrize("surface", SURFACES, ids=str)
