@@ -201,3 +201,25 @@ def test_under_the_launcher_it_sees_what_the_launcher_has_set_up(installed: str)
     assert told["policy"]["idle"]["value"] == "33 s"
     # stdout was one JSON document: the probe's spans went to no exporter.
     assert told["probe"]["probe.silent.sync"]["data"]["outcome"] == "stalled"
+
+
+@pytest.mark.skipif(LAUNCHER is None, reason="needs opentelemetry-instrument")
+def test_under_a_launcher_that_leaves_it_out_it_says_so_and_why(installed: str) -> None:
+    assert LAUNCHER is not None
+    env = {
+        **os.environ,
+        "OTEL_TRACES_EXPORTER": "none",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_LOGS_EXPORTER": "none",
+        "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "stallwatch",
+        "PYTHONPATH": installed,
+    }
+    command = [LAUNCHER, sys.executable, "-m", "stallwatch.cli", "doctor", "--json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    problems = {
+        finding["key"]
+        for section in json.loads(done.stdout)["sections"].values()
+        for finding in section["findings"]
+        if finding["level"] == "problem"
+    }
+    assert (done.returncode, problems) == (1, {"instrumented", "disabled"})

@@ -78,6 +78,15 @@ def test_a_process_that_is_not_instrumented_is_a_problem() -> None:
     assert found["seam.Stream.__init__"].level is Level.NOTE
 
 
+def test_a_launcher_that_has_started_the_process_and_left_it_alone_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert by_key(attachment.attachment(By.DOCTOR))["instrumented"].level is Level.NOTE
+    monkeypatch.setattr(attachment, "launched_by_opentelemetry", lambda: True)
+    found = by_key(attachment.attachment(By.DOCTOR))["instrumented"]
+    assert (found.level, found.value) == (Level.PROBLEM, "not by opentelemetry-instrument")
+
+
 def test_a_missing_seam_is_told_with_what_is_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,6 +97,15 @@ def _who(by: By) -> Finding:
             return note(
                 "instrumented", title, "single clients", "guarded one by one; other clients are not", by=by
             )
+        case By.DOCTOR if launched_by_opentelemetry():
+            return problem(
+                "instrumented",
+                title,
+                "not by opentelemetry-instrument",
+                "see below whether it is switched off; else look at its log, with OTEL_LOG_LEVEL=debug",
+                "which has started this process; what follows was patched by this command, to look",
+                by=by,
+            )
         case By.DOCTOR:
             return note(
                 "instrumented",
