@@ -35,6 +35,8 @@ def beside(session: nox.Session, folder: str, pins: str) -> None:
         if path.stem in session.posargs or path.stem.partition("-")[2] in session.posargs
     ]
     names = {name for path in picked for name in (path.stem, path.stem.partition("-")[2])}
+    if not found:
+        session.skip(f"there is no requirements/{pins}")
     for number, path in enumerate(picked or found, 1):
         session.log(f"{number} of {len(picked or found)}: {path.stem}")
         python = environment(ROOT / ".nox" / path.stem, path)

@@ -17,8 +17,19 @@ from matrix.results import Result, read
 
 __all__ = ["APART", "Unfit", "environment", "play"]
 
-APART = ("tests/dashboards", "tests/deploy", "tests/neighbours", "tests/frameworks", "tests/runtimes")
-"""What a cell leaves out: the first two have nothing to do with the SDK, the others have environments of their own."""
+APART = (
+    # Nothing to do with the SDK.
+    "tests/dashboards",
+    "tests/deploy",
+    "tests/benchmarks",
+    # Environments of their own.
+    "tests/neighbours",
+    "tests/frameworks",
+    "tests/runtimes",
+    # It reads what the cells have written down.
+    "tests/docs/test_compatibility_page.py",
+)
+"""What a cell leaves out."""
 
 _TICK = 20.0
 """Seconds between two lines that say where the cells stand."""
