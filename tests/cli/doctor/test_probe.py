@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 
 import openai
 import openai._base_client as base
@@ -14,7 +14,7 @@ import pytest
 from stallwatch.cli.doctor import probe as probing
 from stallwatch.cli.doctor.attachment import By, instrumented_to_look
 from stallwatch.cli.doctor.collector import collector
-from stallwatch.cli.doctor.endpoint import endpoint
+from stallwatch.cli.doctor.endpoint import _Clock, endpoint
 from stallwatch.cli.doctor.limits import Asked
 from stallwatch.cli.doctor.probe import STORIES, probe
 from stallwatch.cli.doctor.report import Finding, Level
@@ -191,6 +191,27 @@ def test_an_endpoint_that_stalls_ends_by_the_deadlines_in_force(
     assert "phase idle" in found["call"].detail
     assert found["call"].data["outcome"] == "stalled"
     assert found["first-token"].level is Level.OK
+
+
+def test_the_answer_of_a_proxy_is_not_the_endpoints() -> None:
+    clock, told = _Clock(), list[str]()
+    request = SimpleNamespace(extensions={"trace": lambda name, info: told.append(name)})
+    clock.follow(request)
+    events = [
+        "connection.connect_tcp.complete",
+        "http11.receive_response_headers.complete",
+        "proxy.start_tls.complete",
+        "http11.receive_response_headers.complete",
+    ]
+    for name in events:
+        request.extensions["trace"](name, {})
+    assert told == events
+    assert clock.at["headers"] >= clock.at["connect"]
+    clock = _Clock()
+    clock.follow(request)
+    for name in events[:3]:
+        request.extensions["trace"](name, {})
+    assert clock.at.keys() == {"connect"}
 
 
 def test_an_endpoint_nobody_listens_on_is_a_problem(gateway: FaultGateway) -> None:

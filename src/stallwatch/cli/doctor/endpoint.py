@@ -63,6 +63,8 @@ class _Clock:
         def trace(name: str, info: dict[str, Any]) -> None:
             if name.endswith(("connect_tcp.complete", "start_tls.complete")):
                 self.at["connect"] = time.monotonic() - self._began
+                # What has answered so far was a proxy.
+                self.at.pop("headers", None)
             elif name.endswith("receive_response_headers.complete"):
                 self.mark("headers")
             if theirs is not None:
