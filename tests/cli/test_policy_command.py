@@ -91,6 +91,20 @@ def test_the_command_prints_it(
     assert line.split()[1:4] == ["500", "s", "rule:patient"]
 
 
+@pytest.mark.parametrize(
+    "url", ["http://internal/v1", "http://internal/v1/", "http://user:pass@internal/v1?key=x#f"]
+)
+def test_a_rule_sees_the_address_as_it_does_in_a_call(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('[[rule]]\nname = "exact"\nbase_url = "http://internal/v1"\nidle = 7\n')
+    monkeypatch.setenv("STALLWATCH_POLICY_FILE", str(path))
+    assert main(["policy", "--model", "m", "--base-url", url]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("idle")]
+    assert line.split()[1:4] == ["7", "s", "rule:exact"]
+
+
 def test_what_is_wrong_with_the_environment_is_told_once(
     file: Path,
     monkeypatch: pytest.MonkeyPatch,

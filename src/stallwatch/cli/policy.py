@@ -11,6 +11,7 @@ from stallwatch.cli.extras import importable
 from stallwatch.cli.help_text import HelpLayout
 from stallwatch.policy import DEFAULT, Deadlines, Policy
 from stallwatch.resolution import BUILT_IN_NAME, ResolvedPolicy, resolve
+from stallwatch.sdk.requests import bare_url
 from stallwatch.settings import load
 
 __all__ = ["Bound", "Line", "add_effort", "add_parser", "bounds", "explain", "run"]
@@ -77,7 +78,8 @@ class Bound:
 
 def run(options: argparse.Namespace) -> int:
     """Print the resolved policy."""
-    resolved = resolve(load(), model=options.model, base_url=options.base_url, effort=options.effort)
+    base_url = None if options.base_url is None else bare_url(options.base_url)
+    resolved = resolve(load(), model=options.model, base_url=base_url, effort=options.effort)
     lines = list(explain(resolved, _variables()))
     if importable("rich"):
         _show_table(options.model, resolved, lines)

@@ -12,7 +12,7 @@ from stallwatch.catalogue import Attr
 from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
 from stallwatch.telemetry.recorder import Call
 
-__all__ = ["base_url_of", "call_of", "choices_of", "effort_of"]
+__all__ = ["bare_url", "base_url_of", "call_of", "choices_of", "effort_of"]
 
 _OPERATIONS: tuple[tuple[str, str, str | None], ...] = (
     (r"/chat/completions$", "chat", "chat_completions"),
@@ -92,7 +92,7 @@ def call_of(client: Any, options: Any, *, stream: bool) -> Call:
 
 def base_url_of(client: Any) -> str:
     """Return a client's base URL without credentials, query and fragment."""
-    return _bare_url(str(getattr(client, "base_url", "")))
+    return bare_url(str(getattr(client, "base_url", "")))
 
 
 def choices_of(options: Any) -> int:
@@ -142,7 +142,8 @@ def _route(base_url: str, client: str) -> tuple[str, str | None, int | None]:
 
 
 @lru_cache(maxsize=256)
-def _bare_url(base_url: str) -> str:
+def bare_url(base_url: str) -> str:
+    """Return an address without credentials, query and fragment, as rules see it."""
     parts = urlsplit(base_url)
     host = parts.hostname or ""
     port = "" if ":" not in parts.netloc.rpartition("@")[2] else ":" + parts.netloc.rpartition(":")[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from stallwatch.cli.doctor.attachment import By, attachment, instrumented_by
@@ -18,7 +17,7 @@ from stallwatch.cli.doctor.telemetry import telemetry
 from stallwatch.cli.doctor.versions import versions
 from stallwatch.cli.doctor.your_client import is_client, own_base_url, own_policy, your_client
 from stallwatch.governing import in_force, is_governed
-from stallwatch.sdk.requests import base_url_of
+from stallwatch.sdk.requests import bare_url
 
 __all__ = ["examine", "sections"]
 
@@ -63,8 +62,7 @@ def asked_for(
         url = own_base_url(client) if client is not None else url
     else:
         url = base_url
-    # As the rules see it: without credentials and query.
-    asked = Asked(model=model, base_url=base_url_of(SimpleNamespace(base_url=url)), effort=effort)
+    asked = Asked(model=model, base_url=bare_url(url), effort=effort)
     if client is None:
         return asked
     return replace(asked, client_policy=own_policy(client), max_retries=client.max_retries)
