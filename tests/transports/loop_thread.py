@@ -49,7 +49,7 @@ class LoopThread:
             self._loop.close()
 
     def _note(self, context: dict[str, Any]) -> None:
-        if not isinstance(context.get("exception"), OSError):
+        if not isinstance(context.get("exception"), (OSError, asyncio.CancelledError)):
             self._failures.append(context)
 
     async def _main(self) -> None:

@@ -21,7 +21,7 @@ from stallwatch.runtime.pools import run_of
 
 __all__ = ["govern"]
 
-_FLUSH = 0.05
+_FLUSH = 0.1
 """Seconds that sending a reset may take; a socket that takes bytes takes them at once."""
 
 

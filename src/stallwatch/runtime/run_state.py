@@ -82,6 +82,7 @@ class RunState:
         "tail",
         "trace",
         "tracker",
+        "tunnel",
         "waiter",
         "woken",
     )
@@ -146,6 +147,7 @@ class RunState:
         self.handshake: tuple[socket.socket, Callable[[], object] | None] | None = None
         self.read_timeout: float | None = None
         self.headers_in = False
+        self.tunnel: tuple[float | None] | None = None
         self.received = 0
         self.tail = b""
 

@@ -60,6 +60,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     retrying.open_attempt(run)
     run.pending = None
     run.headers_in = False
+    run.tunnel = None
     run.request = request
     extensions = request.extensions
     extensions[EXTENSION] = run
@@ -140,6 +141,12 @@ def note_transport_timeout(run: InFlight, error: BaseException | None) -> None:
     """If ``error`` is the transport's timeout at one of our deadlines, record the stall it stands for."""
     if run.pending is not None or error is None or "Timeout" not in type(error).__name__:
         return
+    if (
+        type(error).__name__ == "ConnectTimeout"
+        and type(error.__cause__).__name__ == "ConnectionTimeoutError"
+    ):
+        # Of aiohttp, which tells nobody that it connects; the clock is set by what it says itself.
+        run.tracker.on_connecting(run.tracker.attempt_started)
     found = run.tracker.judge(monotonic() + _EARLY)
     if isinstance(found, Stall):
         run.note(replace(found, waited=max(found.waited - _EARLY, found.allowed)))
@@ -161,18 +168,38 @@ def _on_event(run: InFlight, name: str, info: dict[str, Any]) -> None:
         _shorten(run, info)
     elif event.endswith("start_tls.started"):
         _shorten(run, info)
-    elif event == "send_request_headers.started" and component != "proxy":
+    elif event == "send_request_headers.started" and _is_tunnel(info):
+        # To a proxy, for a tunnel: the connection is still being made, and gets what is left for that.
+        run.tunnel = (run.request.extensions.get("timeout", {}).get("read"),)
+    elif event == "send_request_headers.started":
         # On HTTP/2 it is governed streams that are proven; see ``runtime.http2_streams``.
         run.interrupt = "proven" if component != "http2" else _least(run)
         run.tracker.on_connected(monotonic())
         _look_ahead(run)
     elif name == "http11.receive_response_headers.started":
         _tighten_headers(run, info["request"])
+    elif event == "receive_response_headers.complete" and run.tunnel is not None:
+        _leave_tunnel(run, *run.tunnel)
     elif event == "receive_response_headers.complete":
         # The body of an error or a redirect is read inside the request and is no answer, however it drips.
         _, status, *_ = info["return_value"]
         run.headers_in = 200 <= status < 300
         restore_read_timeout(run, run.request)
+
+
+def _leave_tunnel(run: InFlight, read_timeout: float | None) -> None:
+    """The proxy has answered; what bounded the wait for it goes, and TLS with the server follows."""
+    run.tunnel = None
+    timeout = run.request.extensions.get("timeout")
+    if run.policy.mode is Mode.ENFORCE and isinstance(timeout, dict):
+        timeout["read"] = read_timeout
+    if run.shadow is not None:
+        run.shadow.remove()
+        run.shadow = None
+
+
+def _is_tunnel(info: dict[str, Any]) -> bool:
+    return bool(getattr(info.get("request"), "method", None) == b"CONNECT")
 
 
 def _shorten(run: InFlight, info: dict[str, Any]) -> None:
@@ -213,13 +240,16 @@ def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -
         try:
             _on_event(run, name, info)
             if run.wakeable:
-                breaking.watch_handshake(run, name, info)
+                breaking.watch_handshake(run, owner(), name, info)
             if name == "http2.send_connection_init.started":
                 breaking.govern_streams(owner(), run.request, is_async=False)
             elif name == "http11.receive_response_headers.started":
                 BoundedReads.install(breaking.stream_of(owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None and run.shadow.release():
                 run.shadow = None
+            tunnel = breaking.failed_tunnel(owner(), run.request, name)
+            if tunnel is not None:
+                tunnel.close()
         except Exception:
             pass
         if theirs is not None:
@@ -241,6 +271,9 @@ def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) 
             elif name == "http11.response_closed.started" and run.shadow is not None:
                 run.shadow.remove()
                 run.shadow = None
+            tunnel = breaking.failed_tunnel(owner(), run.request, name)
+            if tunnel is not None:
+                await tunnel.aclose()
         except Exception:
             pass
         if theirs is not None:

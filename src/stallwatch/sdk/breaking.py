@@ -2,13 +2,15 @@
 
 The pool's names are private, hence looked for with care: where one is missing, a cancel is noticed at the next timeout
 of the transport. A request that is queued for a connection has no socket; it is told that it has got one, and the
-error that follows is translated like any other. During a TLS handshake the pool does not know the socket yet and the
-object that will own it is not made; so for runs that may be cancelled a duplicate of the descriptor is kept for just
-that time. It must not be kept longer: it would hold back the close that the server is to see.
+error that follows is translated like any other. During a TLS handshake, with the server or through a proxy, the pool
+does not know the socket yet and the object that will own it is not made; so for runs that may be cancelled a duplicate
+of the descriptor is kept for just that time. It must not be kept longer: it would hold back the close that the server
+is to see.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import weakref
 from functools import partial
@@ -27,7 +29,15 @@ from stallwatch.runtime.pools import (
     transport_for,
 )
 
-__all__ = ["break_off", "end_handshake", "govern_pool", "govern_streams", "stream_of", "watch_handshake"]
+__all__ = [
+    "break_off",
+    "end_handshake",
+    "failed_tunnel",
+    "govern_pool",
+    "govern_streams",
+    "stream_of",
+    "watch_handshake",
+]
 
 
 def stream_of(client: Any, request: Any) -> Any:
@@ -59,6 +69,16 @@ def break_off(owner: weakref.ref[Any], request: Any) -> None:
         pass
 
 
+def failed_tunnel(client: Any, request: Any, name: str) -> Any:
+    """Return the connection of a proxy in whose tunnel TLS has failed, to be closed; None for any other event.
+
+    The library forgets to: it would hold a place in the pool for good, as one that is in use.
+    """
+    if name != "proxy.start_tls.failed":
+        return None
+    return getattr(_entry_of(client, request), "connection", None)
+
+
 def govern_streams(client: Any, request: Any, *, is_async: bool) -> bool:
     """Have calls on the HTTP/2 connection that serves ``request`` ended one by one; False where that cannot be."""
     connection = innermost(getattr(_entry_of(client, request), "connection", None))
@@ -74,20 +94,28 @@ def govern_pool(pool: Any, *, is_async: bool) -> None:
                 (http2_async if is_async else http2_sync).govern(inner)
 
 
-def watch_handshake(run: InFlight, name: str, info: dict[str, Any]) -> None:
-    """Follow a connect by the transport's trace events: between TCP and TLS a duplicate stands by."""
+def watch_handshake(run: InFlight, client: Any, name: str, info: dict[str, Any]) -> None:
+    """Follow a connect by the transport's trace events: during a handshake a duplicate stands by."""
     _, _, event = name.partition(".")
     if event == "connect_tcp.complete":
-        sock = info["return_value"].get_extra_info("socket")
-        if isinstance(sock, socket.socket):
-            spare = sock.dup()
-            run.handshake = (spare, run.break_off)
-            run.break_off = partial(shut_down, spare)
+        _stand_by(run, info["return_value"])
+    elif event == "start_tls.started" and run.handshake is None:
+        # Through a proxy: the connection to it has been in use since.
+        _stand_by(run, stream_of(client, run.request))
     elif run.handshake is not None and (
         event in ("start_tls.complete", "start_tls.failed", "send_request_headers.started")
         or name == "connection.connect_tcp.failed"
     ):
         end_handshake(run)
+
+
+def _stand_by(run: InFlight, stream: Any) -> None:
+    sock = socket_under(stream)
+    if isinstance(sock, socket.socket):
+        # Of the descriptor: a socket that speaks TLS cannot be duplicated as such.
+        spare = socket.socket(sock.family, sock.type, sock.proto, fileno=os.dup(sock.fileno()))
+        run.handshake = (spare, run.break_off)
+        run.break_off = partial(shut_down, spare)
 
 
 def end_handshake(run: InFlight) -> None:
