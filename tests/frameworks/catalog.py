@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from typing import Any
 
 import pytest
 
 from frameworks.installed import HERE
 from frameworks.surface import Surface
 
-__all__ = ["SURFACES"]
+__all__ = ["SURFACES", "patiently"]
 
 if not HERE:
     pytest.skip("no framework is installed here; see requirements/framework-*.txt", allow_module_level=True)
@@ -24,6 +25,13 @@ def _surfaces() -> list[Surface]:
         for name in HERE:
             found += importlib.import_module(f"frameworks.{name}_surfaces").SURFACES
     return found
+
+
+def patiently(surfaces: list[Surface]) -> list[Any]:
+    """The surfaces as parameters of a test in which they try again; those that wait for seconds are marked."""
+    return [
+        pytest.param(each, marks=pytest.mark.slow if each.slow else (), id=str(each)) for each in surfaces
+    ]
 
 
 SURFACES = _surfaces()

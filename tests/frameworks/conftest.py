@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,11 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    pins = Path(os.environ.get("NEIGHBOURS", "")).stem
+    wanted = pins.removeprefix("framework-").replace("-", "_")
+    if pins.startswith("framework-") and wanted not in HERE:
+        # All tests would be skipped, and nobody would know.
+        raise pytest.UsageError(f"{pins}: {wanted} cannot be imported here; found: {HERE}")
     if HERE:
         # From before their imports on: some frameworks ask for news there.
         sys.addaudithook(_watch)

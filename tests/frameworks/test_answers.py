@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frameworks.catalog import SURFACES
+from frameworks.catalog import SURFACES, patiently
 from frameworks.surface import MODEL, Ask, Surface, Told, tell
 from stallwatch.testing import FaultGateway
 from support.bounds import LIMITS
@@ -88,7 +88,7 @@ def test_an_error_in_place_of_an_answer_is_told_on_the_span(surface: Surface, ga
     assert (attributes["stallwatch.outcome"], attributes["error.type"]) == ("failed", "server_error")
 
 
-@pytest.mark.parametrize("surface", SURFACES, ids=str)
+@pytest.mark.parametrize("surface", patiently(SURFACES))
 def test_a_rate_limit_is_overcome(surface: Surface, gateway: FaultGateway) -> None:
     gateway.script(MODEL, "error-status:code=429,retry_after=0.01", "healthy")
     with instrumented(**LIMITS) as captured:
@@ -99,7 +99,7 @@ def test_a_rate_limit_is_overcome(surface: Surface, gateway: FaultGateway) -> No
     assert sum(span.attributes["stallwatch.attempts"] for span in captured.spans) == 2
 
 
-@pytest.mark.parametrize("surface", SURFACES, ids=str)
+@pytest.mark.parametrize("surface", patiently(SURFACES))
 def test_a_server_that_refuses_gets_no_more_requests_than_without_us(
     surface: Surface, gateway: FaultGateway
 ) -> None:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import stallwatch
-from frameworks.catalog import SURFACES
+from frameworks.catalog import SURFACES, patiently
 from frameworks.surface import MODEL, Ask, Surface, chain, tell
 from stallwatch.testing import FaultGateway
 from support.bounds import CLOSE_SEEN, LIMITS
@@ -64,7 +64,7 @@ def test_a_cancelled_task_is_cancelled(surface: Surface, gateway: FaultGateway, 
     assert outcome(captured) == "cancelled"
 
 
-@pytest.mark.parametrize("surface", SURFACES, ids=str)
+@pytest.mark.parametrize("surface", patiently(SURFACES))
 def test_a_cancelled_run_ends_the_call_and_nobody_asks_again(surface: Surface, gateway: FaultGateway) -> None:
     gateway.script(MODEL, "never-responds" if not surface.streams else "silent")
     with instrumented(**{**LIMITS, "first_token": 5}) as captured, stallwatch.Run() as run:

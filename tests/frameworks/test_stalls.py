@@ -75,14 +75,15 @@ def test_a_call_that_is_not_streamed_ends_with_its_total(surface: Surface, gatew
     assert captured.attributes()["stallwatch.outcome"] == "stalled"
 
 
+# Each way of trying again once.
 TYPICAL = [
     surface
     for surface in STREAMS
     if "responses" not in surface.name.lower() and not (surface.slow and not surface.is_async)
 ]
-"""Each way of trying again once: it takes seconds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", TYPICAL, ids=str)
 def test_with_its_defaults_a_silent_server_gets_no_more_requests_than_documented(
     surface: Surface, gateway: FaultGateway
