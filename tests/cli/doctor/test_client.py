@@ -92,6 +92,15 @@ def test_a_client_is_told_with_its_own_settings(capsys: pytest.CaptureFixture[st
     assert (client["timeout"]["level"], client["timeout"]["data"]["read"]) == ("note", 30)
 
 
+def test_a_client_without_a_timeout_of_its_own_is_told(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.write_text(MODULE + "\nclient = client.with_options(timeout=None)\n")
+    timeout = _told("client", capsys)["client"]["timeout"]
+    assert (timeout["level"], timeout["data"]) == ("note", {"connect": None, "read": None})
+    assert "wait for ever" in timeout["detail"]
+
+
 @pytest.mark.usefixtures("program")
 def test_a_client_that_nobody_governs_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("client", "make()"):

@@ -95,7 +95,9 @@ def _kind(client: Any) -> Finding:
     http = client._client
     http_kind = f"{type(http).__module__.partition('.')[0]}.{type(http).__name__}"
     own = type(http).__module__.startswith("openai.")
-    detail = "its http_client is the SDK's own" if own else f"its http_client is a {http_kind} of yours"
+    detail = (
+        "its http_client is the SDK's own" if own else f"its http_client is {http_kind}, not the SDK's own"
+    )
     return ok("class", "class", kind, detail, kind=kind, http_client=http_kind, default_http_client=own)
 
 
@@ -139,7 +141,10 @@ def _timeout(timeout: Any, resolved: ResolvedPolicy) -> Finding:
     limits = resolved.limits
     silences = [limit for limit in (limits.first_token, limits.thinking, limits.idle) if limit is not None]
     read = parts["read"]
-    if read is not None and silences and read < min(silences):
+    if read is None:
+        detail = "it has no read timeout: without stallwatch it would wait for ever"
+        return note("timeout", "timeout", shown, detail, **parts)
+    if silences and read < min(silences):
         detail = "its read timeout is tighter than the deadlines, so silence ends by it, with the transport's error"
         return note("timeout", "timeout", shown, detail, **parts)
     return ok("timeout", "timeout", shown, "a deadline may tighten it, and never loosens it", **parts)
