@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import openai
@@ -29,6 +31,21 @@ from agents import (
     set_tracing_disabled,
 )
 from agents.tracing import TracingProcessor
+
+ASKS_ABROAD = """
+import os, sys
+
+def watch(event, arguments):
+    if event == "socket.getaddrinfo" and arguments[0] not in ("127.0.0.1", b"127.0.0.1"):
+        os.write(1, f"{arguments[0]} ".encode())
+        raise OSError("not from here")
+
+sys.addaudithook(watch)
+import openai
+from agents import Agent, OpenAIChatCompletionsModel, Runner
+model = OpenAIChatCompletionsModel(model="gpt-4o", openai_client=openai.AsyncOpenAI())
+Runner.run_sync(Agent(name="Teller", model=model), "hi")
+"""
 
 
 class Kept(TracingProcessor):
@@ -127,3 +144,24 @@ def test_a_run_that_is_cancelled_cancels_the_call(gateway: FaultGateway, capture
 
     assert asyncio.run(leave()) >= 2
     assert captured.attributes()["stallwatch.outcome"] in ("cancelled", "closed_early")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("disabled", [False, True])
+def test_its_traces_go_to_openai_unless_told_not_to(disabled: bool, gateway: FaultGateway) -> None:
+    """Whatever server the models are asked at; the variable that the page recommends is enough."""
+    gateway.script(MODEL, "healthy")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ASKS_ABROAD],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+        env={
+            "OPENAI_BASE_URL": gateway.base_url,
+            "OPENAI_API_KEY": "test",
+            "OPENAI_AGENTS_DISABLE_TRACING": str(int(disabled)),
+        },
+    )
+    assert set(done.stdout.split()) == (set() if disabled else {"api.openai.com"})
+    assert len(gateway.ledger().requests) == 1

@@ -19,7 +19,7 @@ from support.telemetry import Captured, instrumented
 if "pydantic_ai" not in HERE:
     pytest.skip("pydantic-ai is not installed here", allow_module_level=True)
 
-from pydantic_ai import Agent, InstrumentationSettings
+from pydantic_ai import Agent, InstrumentationSettings, ModelSettings
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -103,3 +103,27 @@ def test_its_fallback_model_asks_nobody_after_the_first_piece(
     assert any(isinstance(error, StreamTimeoutError) for error in chain(caught.value))
     assert len(gateway.ledger().requests) == 1
     assert captured.attributes()["stallwatch.outcome"] == "stalled"
+
+
+@pytest.mark.parametrize(
+    ("setting", "fault", "comes_out", "outcome"),
+    [
+        ("timeout", "silent", "ModelTimeoutError", "failed"),
+        ("first_event_timeout", "silent", "ModelRequestTimeout", "cancelled"),
+        ("request_timeout", "stall-after:tokens=2", "ModelRequestTimeout", "cancelled"),
+    ],
+)
+def test_its_own_limits_end_a_call_that_ours_let_go_on(
+    setting: str, fault: str, comes_out: str, outcome: str, gateway: FaultGateway
+) -> None:
+    gateway.script("first", fault)
+    agent = Agent(model(gateway, "first"), model_settings=ModelSettings(**{setting: 0.2}))
+    with (
+        instrumented(**{**LIMITS, "first_token": 1, "idle": 1}) as captured,
+        pytest.raises(Exception) as caught,
+    ):
+        asyncio.run(streamed(agent))
+    assert type(caught.value).__name__ == comes_out
+    assert not any(isinstance(error, StreamTimeoutError) for error in chain(caught.value))
+    assert captured.attributes()["stallwatch.outcome"] == outcome
+    gateway.wait_for(lambda ledger: ledger.requests[0].closed_how in ("fin", "rst"))
