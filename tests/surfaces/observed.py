@@ -9,7 +9,7 @@ from typing import Any
 
 from stallwatch.testing import FaultGateway
 
-__all__ = ["Observed", "told_of_error", "told_of_response"]
+__all__ = ["Observed", "steady", "told_of_error", "told_of_response"]
 
 _CHANGING = (
     (re.compile(r"gateway\d{6}"), "gatewayN"),
@@ -19,7 +19,8 @@ _CHANGING = (
 )
 
 
-def _steady(text: str) -> str:
+def steady(text: str) -> str:
+    """Return a text without the numbers, times and addresses that differ each time."""
     for pattern, instead in _CHANGING:
         text = pattern.sub(instead, text)
     return text
@@ -32,8 +33,8 @@ def _plain(value: Any) -> str:
         with_sets = (
             f"{value.model_dump(mode='python', warnings=False)!r} set={sorted(value.model_fields_set)!r}"
         )
-        return _steady(f"{kind} {with_sets} request={getattr(value, '_request_id', None)!r}")
-    return _steady(f"{kind} {value!r}")
+        return steady(f"{kind} {with_sets} request={getattr(value, '_request_id', None)!r}")
+    return steady(f"{kind} {value!r}")
 
 
 @dataclass
@@ -66,7 +67,7 @@ class Observed:
         """Add what the gateway got for this model, headers and all."""
         self.requests += [
             {
-                "asked": _steady(f"{request.method} {request.path} {request.query_names}"),
+                "asked": steady(f"{request.method} {request.path} {request.query_names}"),
                 "headers": {
                     name: value
                     for name, value in request.headers.items()
@@ -105,7 +106,7 @@ def told_of_error(error: BaseException) -> dict[str, str]:
     response = vars(error).get("response")
     if response is not None:
         told["response"] = told_of_response(response)
-    return {name: _steady(value) for name, value in told.items()}
+    return {name: steady(value) for name, value in told.items()}
 
 
 def _name(error: BaseException | None) -> str:
@@ -139,4 +140,4 @@ def told_of_response(response: Any) -> str:
     facts["class"] = f"{type(response).__module__}.{type(response).__qualname__}"
     facts["fields"] = sorted(vars(response))
     facts["extensions"] = sorted(response.extensions)
-    return _steady(repr(facts))
+    return steady(repr(facts))

@@ -5,7 +5,8 @@ The seams are the client's choke points, the same in every supported release: ``
 ``_process_response`` (the byte seam) and the stream classes' ``__init__`` (the event seam). Nothing users hold is
 wrapped. A seam that a release lacks switches its feature off with one warning. When the patches are removed each
 attribute is the original again, or what another tool has put over it; a patch buried under another tool's becomes a
-plain pass-through. ``request`` is what other tools wrap, too, so there the function itself is changed (``grafting``).
+plain pass-through. Where it can be, the function itself is changed (``grafting``): ``request`` is what other tools
+wrap, too, and of all of them users may hold and copy bound methods, which are to be what they were.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Patches:
         self._active = True
         self._generation += 1
         for owner, name, wrapper in self._seams():
-            if name != "request" or not self._graft(owner, name, wrapper):
+            if not self._graft(owner, name, wrapper):
                 self._patch(owner, name, wrapper)
         self._sees_sending = (base.BaseClient, "_build_request") in self.installed
 
@@ -113,7 +114,8 @@ class Patches:
         ]
 
     def _graft(self, owner: type, name: str, wrapper: Wrapper) -> bool:
-        made = graft(owner.__dict__.get(name), base, wrapper)
+        module = base if issubclass(owner, base.BaseClient) else streaming
+        made = graft(owner.__dict__.get(name), module, wrapper)
         if made is not None:
             self._grafts.append((owner, name, made))
         return made is not None
