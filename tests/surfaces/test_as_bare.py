@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from stallwatch.testing import FaultGateway
 from stallwatch.testing.scenarios import SCENARIOS
-from support.drivers import DRIVERS, Driver
+from support.drivers import Driver
 from support.stage import Stage, play
 from support.telemetry import instrumented
 from surfaces import rows
+from surfaces.all_surfaces import cells
 from surfaces.observed import Observed
 from surfaces.scenes import Surface, observe
-from surfaces.surfaces_of_chat import CHAT
-from surfaces.surfaces_of_clients import CLIENTS
-from surfaces.surfaces_of_others import OTHERS
-
-SURFACES = (*CHAT, *OTHERS, *CLIENTS)
-
-
-def cells() -> list[Any]:
-    return [
-        pytest.param(surface, driver, id=f"{surface.name}-{driver.kind}")
-        for surface in SURFACES
-        for driver in DRIVERS
-        if not (surface.sync_only and driver.is_async)
-    ]
 
 
 def all_rows(

@@ -18,9 +18,9 @@ from support.drivers import Driver
 from support.stage import Stage, play
 from support.telemetry import Captured, instrumented
 from surfaces import rows
+from surfaces.all_surfaces import cells
 from surfaces.observed import Observed
 from surfaces.scenes import Surface, observe
-from surfaces.test_as_bare import cells
 
 TWIN = "truncated:tokens=2,gap=0"
 """What comes before the silence, and then ends."""

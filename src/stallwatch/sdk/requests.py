@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stallwatch.catalogue import Attr
+from stallwatch.sdk.providers import provider_of
 from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
 from stallwatch.telemetry.recorder import Call
 
@@ -34,33 +35,6 @@ _OPERATIONS: tuple[tuple[str, str, str | None], ...] = (
 )
 """Path pattern, operation name, ``openai.api.type``. Names beyond the conventions' are a short closed list."""
 
-_PROVIDERS = (
-    ("openai.azure.com", "azure.ai.openai"),
-    ("cognitiveservices.azure.com", "azure.ai.openai"),
-    ("services.ai.azure.com", "azure.ai.inference"),
-    ("models.ai.azure.com", "azure.ai.inference"),
-    ("openai.com", "openai"),
-    ("deepseek.com", "deepseek"),
-    ("groq.com", "groq"),
-    ("x.ai", "x_ai"),
-    ("mistral.ai", "mistral_ai"),
-    ("perplexity.ai", "perplexity"),
-    ("moonshot.cn", "moonshot_ai"),
-    ("moonshot.ai", "moonshot_ai"),
-    ("anthropic.com", "anthropic"),
-    ("cohere.com", "cohere"),
-    ("cohere.ai", "cohere"),
-    ("generativelanguage.googleapis.com", "gcp.gemini"),
-    ("aiplatform.googleapis.com", "gcp.vertex_ai"),
-    ("watsonx.ai", "ibm.watsonx.ai"),
-    ("cloud.ibm.com", "ibm.watsonx.ai"),
-    ("bedrock-runtime.amazonaws.com", "aws.bedrock"),
-    ("amazonaws.com", "aws.bedrock"),
-    ("openrouter.ai", "openrouter"),
-    ("aliyuncs.com", "alibaba.dashscope"),
-)
-"""Host suffix and provider name; a host that is not listed speaks OpenAI's protocol and counts as ``openai``."""
-
 _NUMBERS: tuple[tuple[str, str, Callable[[object], float | None]], ...] = (
     ("temperature", Attr.REQUEST_TEMPERATURE, real_of),
     ("top_p", Attr.REQUEST_TOP_P, real_of),
@@ -77,10 +51,10 @@ def call_of(client: Any, options: Any, *, stream: bool) -> Call:
     """Return the neutral description of a request."""
     body = _body(options)
     operation, api = _operation(str(getattr(options, "url", "")))
-    provider, address, port = _route(str(getattr(client, "base_url", "")), type(client).__name__)
+    address, port = _address(str(getattr(client, "base_url", "")))
     return Call(
         operation=operation,
-        provider=provider,
+        provider=provider_of(client, address or ""),
         model=text_of(body.get("model")),
         stream=stream,
         server_address=address,
@@ -124,7 +98,7 @@ def _operation(url: str) -> tuple[str, str | None]:
 
 
 @lru_cache(maxsize=256)
-def _route(base_url: str, client: str) -> tuple[str, str | None, int | None]:
+def _address(base_url: str) -> tuple[str | None, int | None]:
     parts = urlsplit(base_url)
     host = (parts.hostname or "").lower()
     try:
@@ -133,12 +107,7 @@ def _route(base_url: str, client: str) -> tuple[str, str | None, int | None]:
         port = None
     if port is None:
         port = {"https": 443, "http": 80}.get(parts.scheme)
-    if "Azure" in client:
-        provider = "azure.ai.openai"
-    else:
-        known = (name for suffix, name in _PROVIDERS if host == suffix or host.endswith("." + suffix))
-        provider = next(known, "openai")
-    return provider, host or None, port if host else None
+    return host or None, port if host else None
 
 
 @lru_cache(maxsize=256)
