@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from types import FunctionType
 from typing import Any
 
 import openai
@@ -27,7 +28,7 @@ def legacy() -> bool:
 
 def use() -> None:
     """Make every client from here on stand on the library that the environment names."""
-    if legacy() and not hasattr(base.SyncAPIClient.__init__, "passes_legacy_client"):
+    if legacy() and not hasattr(base.SyncAPIClient, "passes_legacy_client"):
         _use_legacy()
 
 
@@ -75,10 +76,12 @@ def _use_legacy() -> None:
 def _pass_in(owner: Any, make: Any) -> None:
     original = owner.__init__
 
-    def __init__(self: Any, **options: Any) -> None:  # noqa: N807
+    def __init__(self, **options):  # type: ignore[no-untyped-def]  # noqa: N807
         if options.get("http_client") is None:
             options["http_client"] = make()
         original(self, **options)
 
-    __init__.passes_legacy_client = True  # type: ignore[attr-defined]
-    owner.__init__ = __init__
+    # Whoever tells other tools by whose functions are in the SDK's classes is to take this for the SDK's own.
+    ours = FunctionType(__init__.__code__, vars(base), "__init__", None, __init__.__closure__)
+    owner.__init__ = ours
+    owner.passes_legacy_client = True
