@@ -13,8 +13,11 @@ from frameworks.surface import Surface
 
 __all__ = ["SURFACES", "patiently"]
 
-if not HERE:
-    pytest.skip("no framework is installed here; see requirements/framework-*.txt", allow_module_level=True)
+# instructor's answers are objects; it has tests of its own.
+IN_TEXT = [name for name in HERE if name != "instructor"]
+
+if not IN_TEXT:
+    pytest.skip("no framework that answers in text is installed here", allow_module_level=True)
 
 
 def _surfaces() -> list[Surface]:
@@ -22,7 +25,7 @@ def _surfaces() -> list[Surface]:
     with warnings.catch_warnings():
         # Theirs; every framework's import has some.
         warnings.simplefilter("ignore")
-        for name in HERE:
+        for name in IN_TEXT:
             found += importlib.import_module(f"frameworks.{name}_surfaces").SURFACES
     return found
 

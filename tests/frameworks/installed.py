@@ -17,6 +17,7 @@ FRAMEWORKS = {
     "pydantic_ai": "pydantic_ai",
     "llama_index": "llama_index.llms.openai_like",
     "litellm": "litellm",
+    "instructor": "instructor",
 }
 """What a framework's tests are called by, and the module that tells whether it is installed."""
 

@@ -45,6 +45,7 @@ ENDS = {
     "pydantic_ai": ["stalled", "completed"],
     "llama_index.llms.openai": ["failed"],
     "litellm": ["stalled", "completed"],
+    "instructor": ["stalled"],
 }
 """The outcomes of the spans of each example, one for each call of the SDK."""
 
