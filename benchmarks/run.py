@@ -1,8 +1,9 @@
 """Measures everything that ``docs/performance.md`` tells: ``python -m benchmarks.run``, or ``make bench``.
 
-About ten minutes on two quiet cores; without the other instrumentors (``--without-peers``) half of that. ``--write``
-keeps the figures in ``results/figures.json``; ``python -m docs.generate`` makes tables and charts of them. A run that
-leaves parts out keeps nothing, because figures of different hours are not to be compared.
+About ten minutes on two quiet cores. ``--brief`` takes four: without the other instrumentors and the largest crowds,
+with processes that are started once. ``--write`` keeps the figures in ``results/figures.json``; ``python -m
+docs.generate`` makes tables and charts of them. A run that leaves parts out keeps nothing, because figures of different
+hours are not to be compared.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from benchmarks.alternating import Rounds, absolute, added, alternate
 from benchmarks.variants import OURS, PEERS, VARIANTS
 
 FIGURES = tables.FIGURES
-COSTS = {"sync": 6, "async": 6, "waiting": 6, "sync latency": 4, "async latency": 4, "memory": 0}
+COSTS = {"sync": 5, "async": 5, "waiting": 4, "sync latency": 4, "async latency": 4, "memory": 0}
 """Rounds of each task in a generation; 0 is what one round tells exactly."""
 GROWTH = {"by chunks": 3, "by open streams": 2, "by attempts": 3, "by models": 3}
 CROWD = {"lone async": 1, "lone sync": 1, "200 threads": 2}
-CROWDS = ("1000 expire", "1000 expire", "1000 expire", "2000 expire", "5000 expire", "10000 rest")
+CROWDS = ("1000 expire", "1000 expire", "2000 expire")
+LARGEST = ("5000 expire", "10000 rest")
 IMPORTS = 7
 
 
@@ -42,19 +44,21 @@ class Progress:
         print(f"{start_of_line}{minutes:2}:{seconds:02}  {text:85}", end=end, file=sys.stderr, flush=True)
 
 
-def measured(with_peers: bool, rounds: float, generations: int, progress: Progress) -> dict[str, Any]:
+def measured(brief: bool, rounds: float, generations: int, progress: Progress) -> dict[str, Any]:
     """Measure all parts and return what is written down."""
     names = ["bare", "bare again", *OURS]
-    if with_peers:
+    if not brief:
         peers.make(progress=progress)
         names += sorted({VARIANTS[peer].against for peer in PEERS} - {"bare"}) + list(PEERS)
     figures: dict[str, Any] = {}
     costs = {task: max(2, round(times * rounds)) if times else 0 for task, times in COSTS.items()}
     found, versions = alternate(names, costs, generations, progress)
     figures.update(_summed(found))
-    found, _ = alternate(("bare", "all", "summary"), GROWTH, 1, progress)
+    found, _ = alternate(
+        ("bare", "all", "summary"), dict.fromkeys(GROWTH, 1) if brief else GROWTH, 1, progress
+    )
     figures.update(_summed(found))
-    figures.update(_summed(_crowds(progress)))
+    figures.update(_summed(_crowds(CROWDS if brief else CROWDS + LARGEST, progress)))
     progress("importing")
     imports = start.measured(IMPORTS)
     return {
@@ -70,28 +74,32 @@ def measured(with_peers: bool, rounds: float, generations: int, progress: Progre
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the tables, and with ``--write`` keep the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("--without-peers", action="store_true", help="leave other instrumentors out")
+    parser.add_argument("--brief", action="store_true", help="only ours, smaller crowds, fewer rounds")
     parser.add_argument(
         "--rounds", type=float, default=1.0, metavar="FACTOR", help="so many times the rounds"
     )
-    parser.add_argument("--generations", type=int, default=2, metavar="N", help="how often all start anew")
+    parser.add_argument(
+        "--generations", type=int, metavar="N", help="how often all start anew; twice, brief once"
+    )
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {FIGURES.name}")
     options = parser.parse_args(argv)
-    if options.write and options.without_peers:
-        parser.error("--write needs the peers")
-    found = measured(not options.without_peers, options.rounds, options.generations, Progress())
+    if options.write and options.brief:
+        parser.error("--write needs all of it")
+    generations = options.generations or (1 if options.brief else 2)
+    found = measured(options.brief, options.rounds, generations, Progress())
     print(file=sys.stderr)
-    print(tables.printed(found))
+    # Kept first: whatever goes wrong in a table does not cost the ten minutes.
     if options.write:
         FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"written: {FIGURES}; now run python -m docs.generate")
+    print(tables.printed(found))
     return 0
 
 
-def _crowds(progress: Progress) -> dict[str, Rounds]:
+def _crowds(crowds: Sequence[str], progress: Progress) -> dict[str, Rounds]:
     """Let each crowd have processes of its own, because thousands of streams leave their mark on a process."""
     found: dict[str, Rounds] = {}
-    for part in (CROWD, *({task: 0} for task in CROWDS)):
+    for part in (CROWD, *({task: 0} for task in crowds)):
         one, _ = alternate(("bare", "all"), part, 1, progress)
         for task, by_variant in one.items():
             for variant, more in by_variant.items():

@@ -39,8 +39,13 @@ GROWTH = (
 )
 
 
-def kept() -> dict[str, Any]:
-    """Return the figures in the repository."""
+NONE_KEPT = "No figures are kept yet: `make bench ARGS=--write`, then `make generate`.\n"
+
+
+def kept() -> dict[str, Any] | None:
+    """Return the figures in the repository; None before the first are written."""
+    if not FIGURES.exists():
+        return None
     figures: dict[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
     return figures
 
@@ -103,7 +108,8 @@ def lateness(found: dict[str, Any]) -> str:
     """Return how late streams end, in milliseconds, and what each costs."""
     rows = []
     for what, task in CROWDS:
-        figures = found["figures"][task]
+        if (figures := found["figures"].get(task)) is None:
+            continue
         row = [what]
         for name in ("bare", "all"):
             row += [f"{figures[figure][name]['is'][0]:.0f}" for figure in ("p50", "p99")]
@@ -117,7 +123,8 @@ def lateness(found: dict[str, Any]) -> str:
 
 def resting(found: dict[str, Any]) -> str:
     """Return what 10,000 silent streams cost."""
-    figures = found["figures"]["10000 rest"]
+    if (figures := found["figures"].get("10000 rest")) is None:
+        return "10,000 silent streams: left out\n"
     rows = [
         [name, f"{figures['core'][key]['is'][0]:.1f} %"]
         + [f"{figures[what][key]['is'][0]:.0f}" for what in ("threads", "timers")]
@@ -153,13 +160,21 @@ def versions(found: dict[str, Any]) -> str:
 
 
 def _of_kept(make: Callable[[dict[str, Any]], str]) -> Callable[[], str]:
-    return lambda: make(kept())
+    def part() -> str:
+        found = kept()
+        return NONE_KEPT if found is None else make(found)
+
+    return part
 
 
 PARTS = {
     f"performance-{name}": _of_kept(make)
     for name, make in {
         "versions": versions,
+        "chunk-chart": lambda _: (
+            "![CPU added to a chunk of a synchronous stream](images/performance-chunk.svg)"
+        ),
+        "growth-chart": lambda _: "![Costs as numbers grow](images/performance-growth.svg)",
         "costs": costs,
         "shares": shares,
         "targets": promises,

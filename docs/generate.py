@@ -1,7 +1,7 @@
 """Fills the generated parts of the pages: ``python -m docs.generate``, from the project's root.
 
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``; everything else of a page is written by hand.
-``--check`` writes nothing and tells which pages would change.
+The charts of kept figures are made with them. ``--check`` writes nothing and tells what would change.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import tables
 from docs import compatibility_tables, telemetry_tables, timelines
 from stallwatch.core.classify import classification_table, code_table
 from stallwatch.settings import settings_table
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "classification-codes": code_table,
     "compatibility-cells": compatibility_tables.cells,
     "compatibility-skips": compatibility_tables.skips,
+    **tables.PARTS,
 }
 
 _PART = re.compile(r"(<!-- ([\w-]+): begin -->\n)(.*?)(<!-- \2: end -->)", re.DOTALL)
@@ -52,13 +54,20 @@ def parts_of(text: str) -> list[str]:
     return [match[2] for match in _PART.finditer(text)]
 
 
+def pictures() -> dict[Path, str]:
+    """Return the charts that are made from kept figures."""
+    if (found := tables.kept()) is None:
+        return {}
+    return {HERE / "images" / name: text for name, text in tables.pictures(found).items()}
+
+
 def main(argv: Sequence[str]) -> int:
     """Fill the pages, or with ``--check`` tell which would change."""
     check = list(argv) == ["--check"]
+    made = {page: filled(page.read_text(encoding="utf-8")) for page in sorted(HERE.glob("*.md"))} | pictures()
     differing = []
-    for page in sorted(HERE.glob("*.md")):
-        present = page.read_text(encoding="utf-8")
-        if (wanted := filled(present)) != present:
+    for page, wanted in made.items():
+        if not page.exists() or page.read_text(encoding="utf-8") != wanted:
             differing.append(page)
             if not check:
                 page.write_text(wanted, encoding="utf-8")

@@ -36,6 +36,11 @@ def test_generated_parts_are_up_to_date(page: Path) -> None:
     assert generate.filled(present) == present, "run python -m docs.generate"
 
 
+def test_charts_are_of_the_figures_beside_them() -> None:
+    for picture, wanted in generate.pictures().items():
+        assert picture.read_text(encoding="utf-8") == wanted, "run python -m docs.generate"
+
+
 def test_every_generated_part_stands_on_one_page() -> None:
     used = Counter(part for page in GENERATED for part in generate.parts_of(page.read_text(encoding="utf-8")))
     assert used == dict.fromkeys(generate.PARTS, 1)
