@@ -199,8 +199,11 @@ def test_a_cancelled_task_is_a_cancelled_task(road: Road, driver: Driver, model:
     assert _said(captured)[0] == "cancelled"
 
 
+# The bare SDK of 1.x leaves a body of aiohttp's that has failed to the garbage collector.
+@pytest.mark.filterwarnings("ignore:Unclosed connection:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
-    "model", ["error-status:code=400", "error-status:status=503", "reset:tokens=2", "non-sse"]
+    "model", ["error-status:code=400", "error-status:code=503", "reset:tokens=2", "non-sse"]
 )
 def test_what_is_no_stall_is_told_as_by_the_bare_sdk(road: Road, driver: Driver, model: str) -> None:
     async def story(stage: Stage) -> tuple[type | None, type | None, int]:

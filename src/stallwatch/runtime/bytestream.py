@@ -18,6 +18,8 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
+import anyio
+
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import VISIBLE, only_comments
 from stallwatch.core.words import Outcome
@@ -27,6 +29,10 @@ from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.splicing import AsyncSplice, SyncSplice
 
 __all__ = ["guarded_bytes"]
+
+
+_CLOSING = 0.1
+"""Seconds that closing a body whose reading has failed may take; the error waits for it."""
 
 
 class _Proxy:
@@ -104,6 +110,10 @@ class SyncProxy(_Proxy):
                     return
                 self._hand_on(data)
                 yield data
+        except Exception:
+            # Not every transport gives up a body whose reading has failed, and not every release of the SDK closes it.
+            body.close()
+            raise
         finally:
             body.leave()
 
@@ -157,6 +167,12 @@ class AsyncProxy(_Proxy):
                     return
                 self._hand_on(data)
                 yield data
+        except BaseException as error:
+            if isinstance(error, (Exception, anyio.get_cancelled_exc_class())):
+                # As above; shielded, because an enclosing scope that is cancelled would cut it short.
+                with anyio.move_on_after(_CLOSING, shield=True):
+                    await body.close()
+            raise
         finally:
             await body.leave()
 
