@@ -9,7 +9,7 @@ from typing import Any
 
 from stallwatch.testing import FaultGateway
 
-__all__ = ["Observed", "steady", "told_of_error", "told_of_response"]
+__all__ = ["Enough", "Observed", "steady", "told_of_error", "told_of_response"]
 
 _CHANGING = (
     (re.compile(r"gateway\d{6}"), "gatewayN"),
@@ -37,6 +37,10 @@ def _plain(value: Any) -> str:
     return steady(f"{kind} {value!r}")
 
 
+class Enough(Exception):
+    """The reader's own, out of the body of its loop: it wants no more."""
+
+
 @dataclass
 class Observed:
     """One call: what came, in order, how it ended, and what the server got."""
@@ -49,10 +53,14 @@ class Observed:
     error: dict[str, str] | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     raised: BaseException | None = field(default=None, compare=False, repr=False)
+    wanted: int | None = field(default=None, compare=False)
+    """After how many items the reader has enough."""
 
     def note(self, value: Any) -> None:
         """Add what the caller has just got."""
         self.seen.append(_plain(value).replace(self.model, "MODEL"))
+        if len(self.seen) == self.wanted:
+            raise Enough
 
     def say(self, fact: Any) -> None:
         """Add what an object says of itself."""
@@ -60,8 +68,9 @@ class Observed:
 
     def fail(self, error: BaseException) -> None:
         """Keep the exception that ended the call."""
-        self.raised = error
         self.error = told_of_error(error)
+        # The frames would keep the stream.
+        self.raised = error.with_traceback(None)
 
     def ledger(self, gateway: FaultGateway) -> None:
         """Add what the gateway got for this model, headers and all."""

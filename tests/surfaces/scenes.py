@@ -55,9 +55,16 @@ class Surface:
     """Whether what has come before an error is noted."""
 
 
-async def observe(surface: Surface, stage: Stage, client: Any, gateway: FaultGateway, model: str) -> Observed:
-    """Use the surface once and return what could be seen."""
-    told = Observed(model)
+async def observe(
+    surface: Surface,
+    stage: Stage,
+    client: Any,
+    gateway: FaultGateway,
+    model: str,
+    wanted: int | None = None,
+) -> Observed:
+    """Use the surface once, up to as many items as are wanted, and return what could be seen."""
+    told = Observed(model, wanted=wanted)
     try:
         with warnings.catch_warnings():
             # The SDK's own, of what OpenAI is about to retire.
