@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -120,9 +121,10 @@ _MARKS: tuple[tuple[str, frozenset[str]], ...] = (
 _DEPTH = 48
 """Frames looked at, from the request outwards. A tool's wrapper stands a dozen away at most."""
 
-_ROOTS = frozenset(neighbour.module for neighbour in KNOWN)
+_ROOTS = tuple(neighbour.module for neighbour in KNOWN)
 
 
+@lru_cache(maxsize=1024)
 def neighbour_of(module: str) -> Neighbour | None:
     """Return the tool whose code a module is."""
     return next((each for each in KNOWN if f"{module}.".startswith(f"{each.module}.")), None)
@@ -168,14 +170,15 @@ def _is_inference(span: Span) -> bool:
 
 def _on_the_way() -> list[tuple[Neighbour, FrameType]]:
     """Return the known tools whose code this call has come through, the nearest first."""
-    if _ROOTS.isdisjoint(sys.modules):
+    modules = sys.modules
+    if not any(root in modules for root in _ROOTS):
         return []
     found: list[tuple[Neighbour, FrameType]] = []
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_DEPTH):
         if frame is None:
             break
-        neighbour = neighbour_of(str(frame.f_globals.get("__name__")))
+        neighbour = neighbour_of(frame.f_globals.get("__name__", ""))
         if neighbour is not None:
             found.append((neighbour, frame))
         frame = frame.f_back
