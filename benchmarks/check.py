@@ -25,7 +25,7 @@ COUNT_SLACK = 1.05
 purpose need not write new bars each time."""
 OTHER_PYTHON_SLACK = 1.25
 """Every Python compiles the same lines into other bytecode."""
-MEMORY_SLACK = 1.05
+MEMORY_SLACK = 1.08
 TIME_SLACK = 2.0
 """Of what a chunk and a call cost beside the bare SDK: a busy machine is seldom further off than that."""
 TIMED_ROUNDS = 6
