@@ -26,7 +26,7 @@ from support.leaks import leaves_nothing
 from support.places import MESSAGES, Place, pool_of
 from support.stage import Stage
 from support.telemetry import Captured, instrumented
-from support.traffic import CANCEL_AFTER, LIMITS, STORIES, Said, check, played, tell
+from support.traffic import CANCEL_AFTER, LIMITS, STORIES, Said, check, left, played, tell
 
 trio = pytest.importorskip("trio")
 
@@ -49,8 +49,7 @@ async def _leave(client: Any, name: str) -> Said:
     began = time.monotonic()
     with anyio.move_on_after(CANCEL_AFTER) as scope:
         await tell(STAGE, client, name)
-    assert scope.cancelled_caught
-    return {"chunks": 3, "phase": None, "wire": None, "seconds": time.monotonic() - began}
+    return left(began, cancelled=scope.cancelled_caught)
 
 
 async def _all_traffic(place: Place, captured: Captured) -> dict[str, Said]:

@@ -32,6 +32,10 @@ class Captured:
         """The ended spans, in the order of their ends."""
         return list(self._spans.get_finished_spans())
 
+    def forget(self) -> None:
+        """Forget the spans so far."""
+        self._spans.clear()
+
     @property
     def span(self) -> ReadableSpan:
         """The one ended span."""

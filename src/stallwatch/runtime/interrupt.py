@@ -15,6 +15,7 @@ The shadows are removed before the connection goes back to its pool; the instanc
 
 from __future__ import annotations
 
+import _socket
 import select
 import socket
 import threading
@@ -169,8 +170,12 @@ def _socket_of(stream: Any) -> Any:
 def shut_down(sock: socket.socket) -> None:
     """Wake whoever is blocked on ``sock``, and let the server see the end; its owner closes it."""
     try:
-        # The plain method also for TLS: SSLSocket's own would speak the protocol, and block.
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        if hasattr(socket.socket, "shutdown"):
+            # The plain method also for TLS: SSLSocket's own would speak the protocol, and block.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        else:
+            # eventlet's class has no methods of that kind; its objects hold the socket proper.
+            _socket.socket.shutdown(sock.fd, socket.SHUT_RDWR)  # type: ignore[attr-defined]
     except OSError:
         # Not connected any more: the reader wakes anyway.
         pass

@@ -2,6 +2,7 @@
 
 * *Orphans.* Finalisers may run in any thread and inside any code, a lock of the telemetry SDK included, so they only
   put the run on the inbox. The sweep closes what was left open and ends the span with the time of last activity.
+* *Late timers.* A wait whose loop does not call its timer (a clock that a test has frozen) is looked at all the same.
 * *Backstop.* A span without any activity for the backstop's time is ended; nothing is aborted, and if the stream ends
   later the metrics still tell the truth.
 
@@ -24,7 +25,20 @@ Closer = Callable[[], object]
 
 
 def _look(now: float) -> float | None:
-    return min((run.end_span_if_silent(now) for run in registry.live()), default=None)
+    open_now = registry.live()
+    for run in open_now:
+        _nudge(run, now)
+    return min((run.end_span_if_silent(now) for run in open_now), default=None)
+
+
+def _nudge(run: registry.OpenRun, now: float) -> None:
+    nudge = getattr(getattr(run, "waiter", None), "nudge", None)
+    if nudge is not None:
+        try:
+            nudge(now)
+        except RuntimeError:
+            # Its loop has been closed at this very moment.
+            pass
 
 
 def _sweep(run: registry.OpenRun, close: Closer | None) -> None:

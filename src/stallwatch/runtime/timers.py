@@ -96,6 +96,10 @@ class Watch:
     def _fire(self, timer: float) -> None:
         # By its instant: a loop with coarse timers may call two of the same millisecond in either order.
         self._timers.remove(timer)
+        self.look()
+
+    def look(self) -> None:
+        """Ask everybody who is due."""
         now = monotonic()
         soon: list[Watched] = []
         later: list[tuple[Watched, float]] = []

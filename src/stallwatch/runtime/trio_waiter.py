@@ -157,6 +157,9 @@ class TrioWaiter(Waiter):
         """End the wait for what has been recorded; from any thread."""
         self._in_its_run(self._wake)
 
+    def _look_from_elsewhere(self) -> None:
+        self._in_its_run(self._watch_of(None).look)
+
     def _in_its_run(self, call: Callable[..., object], *arguments: Any) -> None:
         try:
             self._token.run_sync_soon(call, *arguments)

@@ -154,7 +154,9 @@ class SpanRecorder:
             if outcome in _FAILURES and held.owned:
                 span.set_status(Status(StatusCode.ERROR, run.error_text))
         if held.owned:
-            span.end(time.time_ns() - int((monotonic() - now) * 1e9))
+            end = time.time_ns() - int((monotonic() - now) * 1e9)
+            # The wall clock may have been put back meanwhile, or stand still; no span ends before it began.
+            span.end(max(end, getattr(span, "start_time", None) or 0))
 
 
 def _own(attributes: dict[str, Any]) -> dict[str, Any]:
