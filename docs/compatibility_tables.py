@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from matrix.cells import CELLS
-from matrix.results import recorded
+from matrix.results import PACKAGES, recorded
 
 __all__ = ["cells", "skips"]
 
@@ -14,11 +14,18 @@ __all__ = ["cells", "skips"]
 def cells() -> str:
     """Return a row for each cell: its versions, and what came of its last run."""
     heads = ("cell", "`openai`", "HTTP library", "OpenTelemetry", "`wrapt`", "Python")
-    heads += ("run on", "passed", "at the second try", "failed", "skipped", "minutes")
-    return _table(heads, (_row(name, found) for name, found in recorded().items()))
+    found = recorded()
+    heads += ("run on", "passed", "at a later try", "failed", "skipped", "minutes")
+    return _table(heads, (_row(name, found.get(name)) for name in CELLS))
 
 
-def _row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
+def _row(name: str, found: dict[str, Any] | None) -> tuple[str, ...]:
+    if found is None:
+        cell = CELLS[name]
+        pins = {package: cell.pinned(package) or "" for package in PACKAGES}
+        library = "httpx" if cell.environment or not pins["httpx2"] else "httpx2"
+        versions = (pins["openai"], f"`{library}` {pins[library]}", pins["opentelemetry-api"], pins["wrapt"])
+        return (f"`{name}`: {cell.about}", *versions, cell.python, "not run yet", *("",) * 5)
     versions = found["versions"]
     part = f", of `{' '.join(found['selection'])}` only" if found["selection"] else ""
     return (
@@ -30,7 +37,7 @@ def _row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
         found["python"],
         found["date"],
         f"{found['passed']}{part}",
-        str(found["second_try"]),
+        str(found["again"]),
         str(found["failed"]),
         str(found["skipped"]),
         f"{found['minutes']:.0f}",

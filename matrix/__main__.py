@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from docs import generate
 from matrix.cells import CELLS
-from matrix.results import record
+from matrix.results import Result, record
 from matrix.running import play
 
 _BEGAN = time.monotonic()
@@ -49,11 +49,13 @@ def main(argv: Sequence[str]) -> int:
                 f"{cell.name:<18} Python {cell.python}, requirements/{cell.requirements.name}: {cell.about}"
             )
         return 0
-    results = play(cells, asked.selection, max(asked.jobs, 1), _say)
-    for result in results:
-        if result is not None and (asked.record or not asked.selection):
+
+    def keep(result: Result) -> None:
+        if asked.record or not asked.selection:
             record(result, list(CELLS))
-    generate.main([])
+            generate.main([])
+
+    results = play(cells, asked.selection, max(asked.jobs, 1), _say, keep)
     return 0 if all(result is not None and not result.failed for result in results) else 1
 
 

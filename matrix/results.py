@@ -38,7 +38,7 @@ print(json.dumps([platform.python_version(), platform.system(), {name: of(name) 
 class Result:
     """A run of a cell. ``selection`` is what of the suite was run, empty for all of it.
 
-    What failed was played once more, alone: ``second_try`` counts what passed then, and is part of ``passed``.
+    What failed was played again, alone: ``again`` counts what passed then, and is part of ``passed``.
     """
 
     cell: str
@@ -51,7 +51,7 @@ class Result:
     failed: int
     skipped: int
     minutes: float
-    second_try: int = 0
+    again: int = 0
     selection: Sequence[str] = ()
     failures: Sequence[str] = ()
     skips: Mapping[str, int] = field(default_factory=dict)

@@ -34,6 +34,9 @@ APART = (
 _TICK = 20.0
 """Seconds between two lines that say where the cells stand."""
 
+_TRIES = 3
+"""How often a test may fail before it counts as failed."""
+
 Say = Callable[[str], None]
 
 
@@ -74,17 +77,31 @@ class _Playing:
         return f"{self.cell.name} {self.stands}"
 
 
-def play(cells: Sequence[Cell], selection: Sequence[str], jobs: int, say: Say) -> list[Result | None]:
-    """Run the cells, so many at a time; None stands for one that could not be run or told nothing."""
+def play(
+    cells: Sequence[Cell], selection: Sequence[str], jobs: int, say: Say, keep: Callable[[Result], None]
+) -> list[Result | None]:
+    """Run the cells, so many at a time; None stands for one that could not be run or told nothing.
+
+    Each result is given to ``keep`` as soon as it is there, one at a time.
+    """
     playing: list[_Playing] = []
     over = threading.Event()
     ticker = threading.Thread(target=_tick, args=(playing, over, say), daemon=True)
     ticker.start()
     # Two cells of the same pins share an environment.
     making = {cell.home: threading.Lock() for cell in cells}
+    keeping = threading.Lock()
+
+    def one(cell: Cell) -> Result | None:
+        result = _play(cell, selection, playing, making, say)
+        with keeping:
+            if result is not None:
+                keep(result)
+        return result
+
     try:
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(lambda cell: _play(cell, selection, playing, making, say), cells))
+            return list(pool.map(one, cells))
     finally:
         over.set()
         ticker.join()
@@ -117,9 +134,9 @@ def _play(
             raise Unfit(f"pytest told nothing; the end of {one.log}:\n{one.log.read_text('utf-8')[-3000:]}")
         result = read(cell, report, selection)
         if result.failures:
-            one.stands = f"running {result.failed} once more, alone"
-            result = _once_more(cell, python, result, folder)
-        counts = f"{result.passed} passed, {result.second_try} of them at the second try"
+            one.stands = f"running {result.failed} again, alone"
+            result = play_again(cell, python, result)
+        counts = f"{result.passed} passed, {result.again} of them at a later try"
         counts += f", {result.failed} failed, {result.skipped} skipped"
         say(f"{cell.name}: {counts}, {result.minutes} min; see {os.path.relpath(one.log, ROOT)}")
     except Unfit as unfit:
@@ -132,18 +149,26 @@ def _play(
     return result
 
 
-def _once_more(cell: Cell, python: Path, result: Result, folder: Path) -> Result:
+def play_again(cell: Cell, python: Path, result: Result) -> Result:
     """Play what has failed again: what passes then is told apart, because a busy machine fails tests of time."""
-    report = folder / f"{cell.name}.again.xml"
-    report.unlink(missing_ok=True)
-    _pytest(cell, python, result.failures, report, folder / f"{cell.name}.again.log")
-    if not report.exists():
-        return result
-    still = sorted(set(read(cell, report, ()).failures) & set(result.failures))
-    second = len(result.failures) - len(still)
-    return replace(
-        result, passed=result.passed + second, second_try=second, failed=len(still), failures=still
-    )
+    report = ROOT / ".nox" / f"{cell.name}.again.xml"
+    for _ in range(_TRIES - 1):
+        if not result.failures:
+            break
+        report.unlink(missing_ok=True)
+        _pytest(cell, python, result.failures, report, report.with_suffix(".log"))
+        if not report.exists():
+            break
+        still = sorted(set(read(cell, report, ()).failures) & set(result.failures))
+        later = len(result.failures) - len(still)
+        result = replace(
+            result,
+            passed=result.passed + later,
+            again=result.again + later,
+            failed=len(still),
+            failures=still,
+        )
+    return result
 
 
 def _pytest(cell: Cell, python: Path, selection: Sequence[str], report: Path, log: Path) -> None:
