@@ -14,6 +14,7 @@ variables can be changed like this; ``graft`` returns None for anything else.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -45,14 +46,14 @@ class Graft:
         _grafts[key] = self
         self._ours = _stand_in(function, key)
         self._signature = inspect.signature(function)
-        function.__code__ = self._ours
+        _give(function, self._ours)
         function.__signature__ = self._signature  # type: ignore[attr-defined]
 
     def remove(self) -> None:
         """Give the function its code back; where another tool has changed it since, ours passes calls through."""
         self._active = False
         if self.function.__code__ is self._ours:
-            self.function.__code__ = self._theirs
+            _give(self.function, self._theirs)
         if vars(self.function).get("__signature__") is self._signature:
             del self.function.__signature__  # type: ignore[attr-defined]
 
@@ -81,6 +82,14 @@ def graft(method: Any, module: ModuleType, wrapper: Wrapper) -> Graft | None:
 def entered(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Perform a call of a grafted function."""
     return _grafts[key].call(args, kwargs)
+
+
+def _give(function: FunctionType, code: CodeType) -> None:
+    # Python 3.13 and later warn when a generator's place is taken by a plain function, which is meant here: what it
+    # returns is the iterator itself.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        function.__code__ = code
 
 
 def _stand_in(function: FunctionType, key: str) -> CodeType:
