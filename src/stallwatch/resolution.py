@@ -19,7 +19,7 @@ from stallwatch.policy import DEFAULT, Deadlines, Gaps, Policy, RetryPolicy, Rul
 
 _T = TypeVar("_T", Policy, Deadlines, RetryPolicy)
 
-__all__ = ["BUILT_IN", "HIDDEN_REASONING", "Layers", "ResolvedPolicy", "resolve"]
+__all__ = ["BUILT_IN", "HIDDEN_REASONING", "Layers", "ResolvedPolicy", "Resolver", "resolve"]
 
 BUILT_IN = Policy(
     deadlines=Deadlines(connect=5, first_token=120, thinking=120, idle=120, total=3600),
@@ -121,6 +121,51 @@ def resolve(
     built_in = replace(BUILT_IN, deadlines=HIDDEN_REASONING) if hidden else BUILT_IN
     full = _merge(built_in, merged)
     return _finished(full, named, hidden=hidden, explicit=explicit, backstop=layers.backstop, stream=stream)
+
+
+_KEPT = 256
+"""Answers remembered; a program that mints policies or models without end begins anew at so many."""
+
+
+class Resolver:
+    """``resolve`` for the layers of a process. It remembers what it has answered, because most calls are alike."""
+
+    __slots__ = ("_answers", "layers")
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self._answers: dict[object, tuple[ResolvedPolicy, object]] = {}
+
+    def resolve(
+        self,
+        *,
+        model: str | None,
+        base_url: str | None,
+        effort: str | None,
+        client: Policy | None,
+        calls: tuple[tuple[str, Policy], ...],
+        stream: bool,
+    ) -> ResolvedPolicy:
+        """Return what ``resolve`` does."""
+        # By identity: comparing policies field by field would cost what is to be saved.
+        key = (model, base_url, effort, stream, id(client), *[(name, id(policy)) for name, policy in calls])
+        found = self._answers.get(key)
+        if found is not None:
+            return found[0]
+        resolved = resolve(
+            self.layers,
+            model=model,
+            base_url=base_url,
+            effort=effort,
+            client=client,
+            calls=calls,
+            stream=stream,
+        )
+        if len(self._answers) >= _KEPT:
+            self._answers.clear()
+        # The policies are kept with it, so that no other object can come by their identity.
+        self._answers[key] = (resolved, (client, calls))
+        return resolved
 
 
 def _finished(

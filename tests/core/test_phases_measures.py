@@ -257,9 +257,9 @@ AFTER: dict[str, Callable[[Tracker], object]] = {
 def test_nothing_changes_after_the_end(rows: list[Row], event: Callable[[Tracker], object]) -> None:
     tracker = play(LIMITS, rows)
     tracker.finish(Outcome.COMPLETED, 2)
-    before = {name: getattr(tracker, name) for name in Tracker.__slots__}
+    before = {name: getattr(tracker, name, None) for name in Tracker.__slots__}
     event(tracker)
-    assert {name: getattr(tracker, name) for name in Tracker.__slots__} == before
+    assert {name: getattr(tracker, name, None) for name in Tracker.__slots__} == before
     assert (tracker.due(), tracker.waited(99), tracker.waiting) == (None, tracker.waited(2), False)
 
 

@@ -75,7 +75,7 @@ def apply(tracker: Tracker, event: Event, now: float) -> float | bool | None:
 
 
 def state_of(tracker: Tracker) -> dict[str, object]:
-    return {name: getattr(tracker, name) for name in Tracker.__slots__}
+    return {name: getattr(tracker, name, None) for name in Tracker.__slots__}
 
 
 # The end
@@ -271,7 +271,7 @@ def readings(limits: Limits, turns: Iterable[Turn], start: float) -> list[object
     for wait, event, pause in turns:
         tracker.on_wait(now)
         due = tracker.due()
-        seen.append(None if due is None else replace(due, at=due.at - now))
+        seen.append(None if due is None else due._replace(at=due.at - now))
         now += wait
         found = tracker.judge(now)
         if found is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stallwatch
-from stallwatch.sdk import calls
+from stallwatch import resolution
 from support.drivers import DRIVERS, Driver
 from support.places import MESSAGES, Place, eventually
 from support.telemetry import Captured, instrumented
@@ -27,8 +27,10 @@ def _events(captured: Captured) -> list[Any]:
 @pytest.fixture
 def short_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting goes this low, because the backstop must never end the span of a wait that is still allowed."""
-    resolve = calls.resolve
-    monkeypatch.setattr(calls, "resolve", lambda *args, **more: replace(resolve(*args, **more), backstop=0.2))
+    resolve = resolution.resolve
+    monkeypatch.setattr(
+        resolution, "resolve", lambda *args, **more: replace(resolve(*args, **more), backstop=0.2)
+    )
 
 
 @pytest.mark.usefixtures("short_backstop")

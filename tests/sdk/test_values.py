@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from stallwatch.catalogue import Attr
-from stallwatch.sdk.requests import call_of, choices_of
+from stallwatch.sdk.requests import body_of, call_of, choices_of, endpoint_of
 from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
+from stallwatch.telemetry.recorder import Call
 
 
 class Model(str, Enum):  # noqa: UP042
@@ -107,7 +108,7 @@ BODIES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("body", "attributes"), BODIES, ids=lambda value: repr(value)[:40])
 def test_request_attributes(body: dict[str, Any], attributes: dict[str, Any]) -> None:
-    call = call_of(SimpleNamespace(base_url="http://127.0.0.1"), _options(body), stream=True)
+    call = _call(body, stream=True)
     assert call.attributes == attributes
 
 
@@ -117,13 +118,19 @@ def test_request_attributes(body: dict[str, Any], attributes: dict[str, Any]) ->
     ids=lambda value: repr(value)[:20],
 )
 def test_the_model_asked_for(model: Any, known: str | None) -> None:
-    call = call_of(SimpleNamespace(base_url="http://127.0.0.1"), _options({"model": model}), stream=False)
+    call = _call({"model": model}, stream=False)
     assert call.model == known
 
 
 @pytest.mark.parametrize(("n", "choices"), [(3, 3), (0, 1), (-1, 1), (True, 1), (None, 1), ("2", 1)])
 def test_choices(n: Any, choices: int) -> None:
-    assert choices_of(_options({"n": n})) == choices
+    assert choices_of({"n": n}) == choices
+
+
+def _call(body: dict[str, Any], *, stream: bool) -> Call:
+    options = _options(body)
+    endpoint = endpoint_of(SimpleNamespace(base_url="http://127.0.0.1"))
+    return call_of(endpoint, options, body_of(options), stream=stream)
 
 
 def _options(body: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stallwatch.core.words import Phase, Wire
 
@@ -50,9 +51,8 @@ class Until:
     """Who set that total."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """The next deadline: the instant, and which limit it comes from."""
+class Due(NamedTuple):
+    """The next deadline: the instant, and which limit it comes from. A tuple: made several times in every call."""
 
     at: float
     phase: Phase

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 
-from stallwatch.core.chunks import HEARTBEAT, ChunkFacts
+from stallwatch.core.chunks import HEARTBEAT, VISIBLE, ChunkFacts
 from stallwatch.core.deadlines import EXTENDED_CAP, WHOLE_ANSWER_WAIT, Due, Limits, Stall, Until, Whole
 from stallwatch.core.words import Outcome, Phase, Wire
 
@@ -52,7 +52,6 @@ class Tracker:
         "_resumed",
         "_total_charged",
         "_total_reported",
-        "_wait_from",
         "_wire_charged",
         "_wire_from",
         "attempt_started",
@@ -72,6 +71,7 @@ class Tracker:
         "phase",
         "started",
         "until",
+        "wait_from",
     )
 
     def __init__(self, limits: Limits, now: float, choices: int = 1) -> None:
@@ -86,8 +86,9 @@ class Tracker:
         self.longest_gap: float | None = None
         self.phase = _FIRST_TOKEN
         self.outcome: Outcome | None = None
-        self._open = [True]
-        self._wait_from: float | None = now
+        self._open = True
+        self.wait_from: float | None = now
+        """The instant the present wait began; None while the caller does not wait."""
         self._total_charged = 0.0
         self._total_reported = False
         self._begin_attempt(now)
@@ -115,8 +116,8 @@ class Tracker:
         self.attempts += 1
         self._begin_attempt(now)
         self.phase = _FIRST_TOKEN
-        if self._wait_from is None:
-            self._wait_from = now
+        if self.wait_from is None:
+            self.wait_from = now
         self.last_activity = now
 
     def on_connecting(self, now: float) -> None:
@@ -145,27 +146,22 @@ class Tracker:
     @property
     def waiting(self) -> bool:
         """Whether the caller is waiting for the server."""
-        return self._wait_from is not None
-
-    @property
-    def wait_from(self) -> float | None:
-        """The instant the present wait began."""
-        return self._wait_from
+        return self.wait_from is not None
 
     def on_wait(self, now: float) -> None:
         """The caller begins to wait for the server, unless it waits already."""
-        if self._wait_from is not None or self.outcome is not None:
+        if self.wait_from is not None or self.outcome is not None:
             return
         self._progress_from = now - self._progress_charged
         self._wire_from = now - self._wire_charged
-        self._wait_from = now
+        self.wait_from = now
 
     def on_pause(self, now: float) -> None:
         """The caller stops waiting, without a chunk (or is done with the one it got)."""
-        begun = self._wait_from
+        begun = self.wait_from
         if begun is None:
             return
-        self._wait_from = None
+        self.wait_from = None
         # A run that nobody holds any more is ended as of its last activity, which may lie before the wait.
         if now < begun:  # noqa: PLR1730 - max() costs three times as much, per chunk
             now = begun
@@ -194,6 +190,8 @@ class Tracker:
             return None
         self.chunks += 1
         self.last_activity = now
+        if facts is VISIBLE and self.phase is _IDLE and self.first_visible_at is not None:
+            return self._on_more_output(now)
         if self.first_chunk_at is None:
             self.first_chunk_at = now
         self.on_pause(now)
@@ -204,6 +202,20 @@ class Tracker:
         self._wire_charged = 0.0
         self._bytes_since_progress = self._chunks_since_progress = True
         return None
+
+    def _on_more_output(self, now: float) -> float:
+        """Visible output goes on, as it does in nearly all chunks: ``on_pause`` and ``_on_progress`` in one."""
+        begun = self.wait_from
+        gap = self._progress_charged
+        if begun is not None:
+            self.wait_from = None
+            self._total_charged += now - begun
+            gap = now - self._progress_from
+        self._progress_charged = self._wire_charged = 0.0
+        self._bytes_since_progress = self._chunks_since_progress = self._reported = False
+        if self.longest_gap is None or gap > self.longest_gap:
+            self.longest_gap = gap
+        return gap
 
     def _on_progress(self, facts: ChunkFacts, now: float) -> float | None:
         gap = self._progress_charged
@@ -247,7 +259,7 @@ class Tracker:
 
     def due(self) -> Due | None:
         """Return the next deadline of the present wait, or None when nothing runs."""
-        begun = self._wait_from
+        begun = self.wait_from
         if begun is None or self.outcome is not None:
             return None
         nearest = None if self._reported else self._due_of_phase()
@@ -338,19 +350,19 @@ class Tracker:
 
     def waited(self, now: float) -> float:
         """Return the seconds of waiting charged to the run so far."""
-        begun = self._wait_from
+        begun = self.wait_from
         return self._total_charged + (0.0 if begun is None else max(now - begun, 0.0))
 
     def silence(self, now: float) -> float:
         """Return the seconds of waiting since the last progress."""
-        return max(self._progress_charged if self._wait_from is None else now - self._progress_from, 0.0)
+        return max(self._progress_charged if self.wait_from is None else now - self._progress_from, 0.0)
 
     def finish(self, outcome: Outcome, now: float) -> bool:
         """End the run. True for the one call that ended it; later calls change nothing."""
         try:
-            # list.pop is atomic, so that a sweep and a reader in two threads cannot both win.
-            self._open.pop()
-        except IndexError:
+            # Atomic, so that a sweep and a reader in two threads cannot both win.
+            del self._open
+        except AttributeError:
             return False
         self.outcome = outcome
         self.on_pause(now)

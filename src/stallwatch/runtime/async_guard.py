@@ -15,6 +15,7 @@ from stallwatch.core.words import Outcome
 from stallwatch.errors import RunCancelledError, StreamTimeoutError
 from stallwatch.runtime.attempt import ChunkReader
 from stallwatch.runtime.inflight import InFlight
+from stallwatch.runtime.settling import cause_of
 from stallwatch.runtime.task_waiter import Quiet, waiter_of
 
 __all__ = ["AsyncGuard"]
@@ -60,33 +61,56 @@ class AsyncGuard:
 
     async def __anext__(self) -> Any:
         run = self._run
+        tracker = run.tracker
         if self._dead is not None:
             raise self._dead.again()
-        if run.cancelled and not run.ended:
+        if run.scope is not None and run.cancelled and not run.ended:
             await self._cancel()
         if self._held is not None:
             if self._held:
                 return self._held.popleft()
             self._held = None
-        if run.ended or run.tracker.waiting:
+        if tracker.outcome is not None or tracker.wait_from is not None:
             # Ended, or a second task reads: the SDK's own answer is right, and the first wait stays watched.
             return await self._inner.__anext__()
         run.wait()
-        try:
-            chunk = await self._waiter.watched(self._inner.__anext__())
-        except Quiet:
-            raise StopAsyncIteration from None
-        except StopAsyncIteration:
-            run.end_of_body()
-            raise
-        except (StreamTimeoutError, RunCancelledError) as error:
-            self._dead = error.again()
-            raise
-        finally:
-            if run.ended:
-                self._waiter.stop()
-        run.on_facts(run.facts_of(chunk, self._reader))
+        waiter = self._waiter
+        if waiter.begin():
+            try:
+                chunk = await self._inner.__anext__()
+            except BaseException as error:
+                raised = self._ended(await waiter.settled(error))
+                if raised is error:
+                    raise
+                raise raised from cause_of(error)
+            if waiter.over():
+                raise self._ended(await waiter.settled(StopAsyncIteration()))
+        else:
+            chunk = await self._watched_step()
+        run.on_chunk(chunk, self._reader)
         return chunk
+
+    async def _watched_step(self) -> Any:
+        try:
+            return await self._waiter.watched(self._inner.__anext__())
+        except BaseException as error:
+            raised = self._ended(error)
+            if raised is error:
+                raise
+            raise raised from None
+
+    def _ended(self, error: BaseException) -> BaseException:
+        """The wait has ended without a chunk, and ``error`` is what settling made of it: return what is to come out."""
+        run = self._run
+        if isinstance(error, Quiet):
+            error = StopAsyncIteration()
+        elif isinstance(error, StopAsyncIteration):
+            run.end_of_body()
+        elif isinstance(error, (StreamTimeoutError, RunCancelledError)):
+            self._dead = error.again()
+        if run.ended:
+            self._waiter.stop()
+        return error
 
     async def _cancel(self) -> None:
         """The user cancelled while nobody waited: the connection is given up, and this step tells."""

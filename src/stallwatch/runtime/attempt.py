@@ -63,14 +63,16 @@ class Attempt:
     """Whether the server reported its token usage; what it did not report is unknown, not zero."""
     following: Following | None = None
     """Only of an attempt that failed."""
-    _open: list[bool] = field(default_factory=lambda: [True], repr=False)
+    _open: bool = field(default=True, repr=False)
 
     def claim(self) -> bool:
         """Return True to the one who is to close it: a leg may end in its thread while it is told lost in another."""
         try:
-            return self._open.pop()
-        except IndexError:
+            # Atomic.
+            del self._open
+        except AttributeError:
             return False
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,9 +45,11 @@ class _Proxy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._body.inner, name)
 
-    def _hand_on(self, data: bytes) -> None:
-        """A reader of raw bytes gets ``data``, and waits no more; comments are bytes, but no chunk."""
-        if self._body.event_stream and only_comments(data):
+    def _took(self, data: bytes | None) -> None:
+        """A reader of raw bytes gets ``data``, and waits no more; comments are bytes, but no chunk; None is the end."""
+        if data is None:
+            self._end()
+        elif self._body.event_stream and only_comments(data):
             self._run.tracker.on_pause(monotonic())
         else:
             self._run.on_facts(VISIBLE)
@@ -85,30 +87,27 @@ class SyncProxy(_Proxy):
 
     def __iter__(self) -> Iterator[bytes]:
         run, body = self._run, self._body
+        tracker = run.tracker
         try:
             while True:
-                if run.ended or run.tracker.waiting:
+                if run.ended or tracker.waiting:
                     # A guard above waits; it tells how this ends.
                     piece = body.read()
                     if piece is None:
                         return
                     yield piece
+                    if not body.settled:
+                        continue
+                    for piece in body.pieces:
+                        run.on_bytes(piece)
+                        yield piece
+                        if run.scope is not None or (tracker.wait_from is None and tracker.outcome is None):
+                            # It may be cancelled, or the reader has changed.
+                            break
                     continue
-                run.waiter = threading.get_ident()
-                run.wait()
-                try:
-                    data = body.read()
-                except BaseException as error:
-                    raised = settle(run, error)
-                    if raised is error:
-                        raise
-                    if raised is None:
-                        return
-                    raise raised from cause_of(error)
+                data = self._read_alone()
                 if data is None:
-                    self._end()
                     return
-                self._hand_on(data)
                 yield data
         except Exception:
             # Not every transport gives up a body whose reading has failed, and not every release of the SDK closes it.
@@ -116,6 +115,23 @@ class SyncProxy(_Proxy):
             raise
         finally:
             body.leave()
+
+    def _read_alone(self) -> bytes | None:
+        """Wait for bytes with no guard above; None when the body is over."""
+        run = self._run
+        run.waiter = threading.get_ident()
+        run.wait()
+        try:
+            data = self._body.read()
+        except BaseException as error:
+            raised = settle(run, error)
+            if raised is error:
+                raise
+            if raised is None:
+                return None
+            raise raised from cause_of(error)
+        self._took(data)
+        return data
 
     def close(self) -> None:
         """Close the live body, then tell how the run ended if nobody else will."""
@@ -145,36 +161,49 @@ class AsyncProxy(_Proxy):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         run, body = self._run, self._body
+        tracker = run.tracker
         try:
             guard = task_waiter.waiter_of(run)
             while True:
-                if run.ended or run.tracker.waiting:
+                if run.ended or tracker.waiting:
                     # A guard above waits; it tells how this ends.
                     piece = await body.read()
                     if piece is None:
                         return
-                    if run.tracker.end_marked:
+                    if tracker.end_marked:
                         guard.look_ahead()
                     yield piece
+                    if not body.settled:
+                        continue
+                    async for piece in body.pieces:
+                        run.on_bytes(piece)
+                        if tracker.end_marked:
+                            guard.look_ahead()
+                        yield piece
+                        if run.scope is not None or (tracker.wait_from is None and tracker.outcome is None):
+                            # It may be cancelled, or the reader has changed.
+                            break
                     continue
                 run.wait()
                 try:
                     data = await guard.watched(body.read())
                 except task_waiter.Quiet:
                     return
+                self._took(data)
                 if data is None:
-                    self._end()
                     return
-                self._hand_on(data)
                 yield data
         except BaseException as error:
-            if isinstance(error, (Exception, anyio.get_cancelled_exc_class())):
-                # As above; shielded, because an enclosing scope that is cancelled would cut it short.
-                with anyio.move_on_after(_CLOSING, shield=True):
-                    await body.close()
+            await self._close_after(error)
             raise
         finally:
             await body.leave()
+
+    async def _close_after(self, error: BaseException) -> None:
+        """As in the synchronous case; shielded, because an enclosing scope that is cancelled would cut it short."""
+        if isinstance(error, (Exception, anyio.get_cancelled_exc_class())):
+            with anyio.move_on_after(_CLOSING, shield=True):
+                await self._body.close()
 
     async def aclose(self) -> None:
         """Close the live body, then tell how the run ended if nobody else will."""

@@ -31,6 +31,8 @@ FLUSH_EVERY = 128
 _END_MARKS = (b"data: [DONE]", b"data:[DONE]")
 """What the bytes of a completed event stream end with, white space apart."""
 
+_MARK_END = b"DONE]"
+
 _TAIL = 32
 """Bytes remembered to find that mark in."""
 
@@ -80,12 +82,14 @@ class InFlight(RunState):
     def on_bytes(self, data: bytes) -> None:
         """The byte seam saw body bytes."""
         self.received += 1
-        self.tracker.on_bytes(monotonic())
+        tracker = self.tracker
+        tracker.on_bytes(monotonic())
         # The newest bytes with the last of those before: the network may cut the mark in two.
-        tail = self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
-        marked = tail.rstrip().endswith(_END_MARKS)
-        if marked is not self.tracker.end_marked and not only_comments(data):
-            self.tracker.on_end_mark(marked)
+        tail = self.tail = data[-_TAIL:] if len(data) >= _TAIL else (self.tail + data)[-_TAIL:]
+        if _MARK_END in tail or tracker.end_marked:
+            marked = tail.rstrip().endswith(_END_MARKS)
+            if marked is not tracker.end_marked and not only_comments(data):
+                tracker.on_end_mark(marked)
 
     def on_bytes_below(self, data: bytes) -> None:
         """Body bytes came that no seam above will see: a hook reads the response, or it is not streamed at all.
@@ -104,20 +108,22 @@ class InFlight(RunState):
             self.flush_gaps()
         self.tracker.on_wait(monotonic())
 
-    def facts_of(self, chunk: Any, reader: ChunkReader) -> ChunkFacts:
-        """Return what a chunk means; one that cannot be read counts as progress and hurts nobody."""
+    def on_chunk(self, chunk: Any, reader: ChunkReader) -> None:
+        """A chunk has come; one that cannot be read counts as progress and hurts nobody."""
         try:
-            return reader.facts(chunk)
+            facts = reader.facts(chunk)
         except Exception:
-            return OUTPUT_UNKNOWN
+            facts = OUTPUT_UNKNOWN
+        self.on_facts(facts)
 
     def on_facts(self, facts: ChunkFacts) -> None:
         """A chunk with this meaning has come."""
         gap = self.tracker.on_chunk(facts, monotonic())
         if gap is not None and self.policy.gaps == "all":
-            if self._gaps is None:
-                self._gaps = array("d")
-            self._gaps.append(gap)
+            gaps = self._gaps
+            if gaps is None:
+                gaps = self._gaps = array("d")
+            gaps.append(gap)
         if facts.terminal:
             failed = self.reader is not None and self.reader.failure() is not None
             self.recorders.whole(self, Outcome.FAILED if failed else Outcome.COMPLETED)
@@ -241,8 +247,8 @@ class InFlight(RunState):
     def _tell(self, at: float) -> None:
         try:
             # Atomic: a leg may end in its thread while it is released in another.
-            self._untold.pop()
-        except IndexError:
+            del self._untold
+        except AttributeError:
             return
         self.recorders.end(self, at)
 

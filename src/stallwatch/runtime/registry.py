@@ -30,7 +30,7 @@ class OpenRun(RunView, Protocol):
         """The run belongs to the parent of this forked process."""
 
 
-_live: dict[int, OpenRun] = {}
+_live: dict[OpenRun, None] = {}
 _state = {"exit_hook": False}
 
 
@@ -41,17 +41,17 @@ def add(run: OpenRun) -> None:
         # are still exported.
         _state["exit_hook"] = True
         atexit.register(_end_all)
-    _live[id(run)] = run
+    _live[run] = None
 
 
 def discard(run: OpenRun) -> None:
     """Drop a run that has ended."""
-    _live.pop(id(run), None)
+    _live.pop(run, None)
 
 
 def live() -> list[OpenRun]:
     """Return the runs open now."""
-    return list(_live.values())
+    return list(_live)
 
 
 def _end_all() -> None:

@@ -51,8 +51,9 @@ _NOTHING = Proposal(delay=0.0, server_wait=None, paced=False, budget_left=True)
 def open_attempt(run: InFlight) -> None:
     """A request of ``run`` is about to be sent; the clocks know of it already."""
     call, tracker, response = run.call, run.tracker, run.response
-    if tracker.attempts == 1:
-        _route(run).on_call(monotonic())
+    if run.route is None:
+        run.route = route_of((call.origin, call.model))
+        run.route.on_call(tracker.attempt_started)
     run.decided = run.refusal = run.proposal = None
     run.status_code = run.request_id = run.answerless = None
     run.tail = b""
@@ -277,4 +278,5 @@ def _close_failed(run: InFlight, outcome: Outcome, now: float) -> None:
 
 
 def _route(run: InFlight) -> Route:
-    return route_of((run.call.origin, run.call.model))
+    # A run may fail before its first request is built.
+    return run.route or route_of((run.call.origin, run.call.model))

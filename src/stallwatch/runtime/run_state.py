@@ -19,10 +19,12 @@ from stallwatch.errors import RunCancelledError
 from stallwatch.resolution import ResolvedPolicy
 from stallwatch.run import Run, current_run
 from stallwatch.runtime.attempt import Attempt, ChunkReader, Following, Leg, Retries
-from stallwatch.runtime.routes import Proposal
+from stallwatch.runtime.routes import Proposal, Route
 from stallwatch.telemetry.recorder import Call, Recorders, ResponseView
 
 __all__ = ["RunState"]
+
+_NO_RETRIES = Retries()
 
 
 class RunState:
@@ -74,6 +76,7 @@ class RunState:
         "retries",
         "retries_wanted",
         "role",
+        "route",
         "scope",
         "shadow",
         "source",
@@ -106,9 +109,10 @@ class RunState:
         self.failed: Attempt | None = None
         self.decided: Following | None = None
         self.following: Following | None = None
-        self.retries = Retries()
+        self.retries = _NO_RETRIES
         self.retries_wanted: int | None = None
         self.proposal: Proposal | None = None
+        self.route: Route | None = None
         self.refusal: tuple[RetryDecision, float | None] | None = None
         self.delivered = False
         self.resending = False
@@ -131,7 +135,7 @@ class RunState:
         self.ended_at: float | None = None
         self.scope: Run | None = current_run()
         self._gaps: array[float] | None = None
-        self._untold = [True]
+        self._untold = True
         self._begin_below()
 
     def _begin_below(self) -> None:

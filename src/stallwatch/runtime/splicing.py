@@ -71,11 +71,12 @@ class Splice:
         "_encoded",
         "_error",
         "_opening",
-        "_pieces",
         "_run",
         "_stall",
         "event_stream",
         "inner",
+        "pieces",
+        "settled",
     )
 
     def __init__(
@@ -86,7 +87,9 @@ class Splice:
         self._encoded = encoded
         self._run = run
         self._again = again
-        self._pieces: Any = None
+        self.pieces: Any = None
+        self.settled = False
+        """Whether nothing is held back and nothing can be sent again any more: pieces pass as they are."""
         self._chunks_before = run.tracker.chunks
         self._error: Exception | None = None
         self._stall: Stall | None = None
@@ -95,8 +98,8 @@ class Splice:
     def _new_opening(self) -> Opening | None:
         return Opening() if self.event_stream and not self._encoded else None
 
-    def _raise_if_cancelled(self) -> None:
-        # Said here once more, because not every transport can be woken, and some have bytes in hand.
+    def raise_if_cancelled(self) -> None:
+        """Said at every read once more, because not every transport can be woken, and some have bytes in hand."""
         if self._run.cancelled and not self._run.ended:
             raise self._run.cancel_error()
 
@@ -161,7 +164,7 @@ class Splice:
 
     def _settle_down(self) -> None:
         """Something passes: from here on there is nothing to be sent again, and nothing is kept for it."""
-        self._run.delivered = True
+        self._run.delivered = self.settled = True
         self._opening = self._again = None
 
     def _begin_again(self, response: Any) -> bool:
@@ -191,12 +194,12 @@ class SyncSplice(Splice):
 
     def read(self) -> bytes | None:
         """Return the next bytes to hand on, None at the end."""
-        if self._pieces is None:
-            self._pieces = iter(self.inner)
-        self._raise_if_cancelled()
+        if self.pieces is None:
+            self.pieces = iter(self.inner)
+        self.raise_if_cancelled()
         while True:
             try:
-                data: bytes | None = next(self._pieces, None)
+                data: bytes | None = next(self.pieces, None)
             except Exception as error:
                 failure = self._failure(error)
                 if failure is None or not self._follows(failure):
@@ -222,7 +225,7 @@ class SyncSplice(Splice):
 
     def leave(self) -> None:
         """The reader has left: end the iterator under it, which gives its connection up."""
-        close = getattr(self._pieces, "close", None)
+        close = getattr(self.pieces, "close", None)
         if close is not None:
             close()
 
@@ -249,7 +252,7 @@ class SyncSplice(Splice):
         finally:
             run.resending = False
         if self._begin_again(response):
-            self._pieces = iter(self.inner if again.reads_raw(response) else response.iter_bytes())
+            self.pieces = iter(self.inner if again.reads_raw(response) else response.iter_bytes())
             return True
         response.close()
         self._give_up()
@@ -263,12 +266,12 @@ class AsyncSplice(Splice):
 
     async def read(self) -> bytes | None:
         """Return the next bytes to hand on, None at the end."""
-        if self._pieces is None:
-            self._pieces = aiter(self.inner)
-        self._raise_if_cancelled()
+        if self.pieces is None:
+            self.pieces = aiter(self.inner)
+        self.raise_if_cancelled()
         while True:
             try:
-                step: Awaitable[bytes | None] = anext(self._pieces, None)
+                step: Awaitable[bytes | None] = anext(self.pieces, None)
                 if not self._run.delivered:
                     step = task_waiter.waiter_of(self._run).breakable(step)
                 data = await step
@@ -295,7 +298,7 @@ class AsyncSplice(Splice):
 
     async def leave(self) -> None:
         """The reader has left: end the iterator under it."""
-        close = getattr(self._pieces, "aclose", None)
+        close = getattr(self.pieces, "aclose", None)
         if close is not None:
             await close()
 
@@ -332,7 +335,7 @@ class AsyncSplice(Splice):
             waiter.headers_are_in()
             waiter.look_ahead()
         if self._begin_again(response):
-            self._pieces = aiter(self.inner if again.reads_raw(response) else response.aiter_bytes())
+            self.pieces = aiter(self.inner if again.reads_raw(response) else response.aiter_bytes())
             return True
         await response.aclose()
         self._give_up()

@@ -60,15 +60,16 @@ class SyncGuard:
 
     def __next__(self) -> Any:
         run = self._run
+        tracker = run.tracker
         if self._dead is not None:
             raise self._dead.again()
-        if run.cancelled and not run.ended:
+        if run.scope is not None and run.cancelled and not run.ended:
             self._cancel()
         if self._held is not None:
             if self._held:
                 return self._held.popleft()
             self._held = None
-        if run.ended or run.tracker.waiting:
+        if tracker.outcome is not None or tracker.wait_from is not None:
             # Ended, or a second thread reads: the SDK's own answer is right, and the first wait stays watched.
             return next(self._inner)
         run.waiter = threading.get_ident()
@@ -84,7 +85,7 @@ class SyncGuard:
         except BaseException as error:
             self._raise(error)
             raise
-        run.on_facts(run.facts_of(chunk, self._reader))
+        run.on_chunk(chunk, self._reader)
         return chunk
 
     def _raise(self, error: BaseException) -> None:

@@ -44,24 +44,38 @@ class TaskWaiter(Waiter):
 
     async def watched(self, step: Awaitable[_T]) -> _T:
         """Await ``step`` under the run's deadlines."""
+        self.begin()
+        try:
+            value = await step
+        except BaseException as error:
+            raised = await self.settled(error)
+            if raised is error:
+                raise
+            raise raised from cause_of(error)
+        if self.over():
+            raise await self.settled(StopAsyncIteration())
+        return value
+
+    def begin(self) -> bool:
+        """A task can be ended with nothing around the step."""
         task = self.task = _current_task()
         if task is not None:
             self._cancels = task.cancelling()
             if self.armed is None or self._phase is not self._run.tracker.phase:
                 self.look_ahead()
-        try:
-            value = await step
-        except BaseException as error:
-            self.task = None
-            raised = await self._settle(task, error)
-            if raised is error:
-                raise
-            raise raised from cause_of(error)
-        self.task = None
+        return True
+
+    def over(self) -> bool:
+        """Whether inner code swallowed our cancel."""
         if self._fired:
-            # Inner code swallowed the cancel; the stall stands.
-            raise await self._settle(task, StopAsyncIteration())
-        return value
+            return True
+        self.task = None
+        return False
+
+    async def settled(self, error: BaseException) -> BaseException:
+        """End the run and take our own cancel back."""
+        task, self.task = self.task, None
+        return await self._settle(task, error)
 
     def breakable(self, step: Awaitable[_T]) -> Awaitable[_T]:
         """Return ``step``: a cancel that comes out of it can be taken back."""

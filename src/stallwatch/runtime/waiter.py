@@ -69,7 +69,7 @@ class Waiter:
 
     def __init__(self, run: InFlight) -> None:
         self._run = run
-        self._judge = Judge()
+        self._judge: Judge | None = None
         self._phase: Phase | None = None
         self._fired = False
         self.task: Any = None
@@ -84,6 +84,21 @@ class Waiter:
 
         Ends the run whenever an error comes out; StopAsyncIteration passes, for the caller to end it.
         """
+        raise NotImplementedError
+
+    def begin(self) -> bool:
+        """The current task begins to wait, in a step that it awaits itself; ``over`` or ``settled`` must follow in it.
+
+        False where a wait cannot be ended but in ``watched``: then nothing has begun.
+        """
+        return False
+
+    def over(self) -> bool:
+        """The wait ended with a value; True when the stall stands all the same, to be settled."""
+        raise NotImplementedError
+
+    async def settled(self, error: BaseException) -> BaseException:
+        """The wait ended with ``error``: end the run, and return what is to come out."""
         raise NotImplementedError
 
     def breakable(self, step: Awaitable[_T]) -> Awaitable[_T]:
@@ -175,6 +190,9 @@ class Waiter:
         at = self._instant(due.at)
         if now < at:
             return at
+        if self._judge is None:
+            # Only now: most waits are never due.
+            self._judge = Judge()
         ruling = self._judge.rule(
             now,
             at,

@@ -79,7 +79,7 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
         if pool is not None:
             BoundedConnects.install(pool, _governing)
     theirs = extensions.get("trace")
-    extensions["trace"] = _async_trace(run, client, theirs) if is_async else _sync_trace(run, client, theirs)
+    extensions["trace"] = (_AsyncTrace if is_async else _SyncTrace)(run, client, theirs)
     _look_ahead(run)
 
 
@@ -232,51 +232,60 @@ def _least(run: InFlight) -> str:
     return "unproven" if isinstance(run.waiter, Waiter) else "none"
 
 
-def _sync_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
-    # Weak: the run is listed while its stream is open, and must not keep a dropped client from closing.
-    owner = weakref.ref(client)
+class _Trace:
+    """The transport's ``trace`` callback of one attempt; it lives as long as the request, hence as an open stream."""
 
-    def trace(name: str, info: dict[str, Any]) -> None:
+    __slots__ = ("_owner", "_run", "_theirs")
+
+    def __init__(self, run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> None:
+        self._run = run
+        # Weak: the run is listed while its stream is open, and must not keep a dropped client from closing.
+        self._owner = weakref.ref(client)
+        self._theirs = theirs
+
+
+class _SyncTrace(_Trace):
+    __slots__ = ()
+
+    def __call__(self, name: str, info: dict[str, Any]) -> None:
+        run = self._run
         try:
             _on_event(run, name, info)
             if run.wakeable:
-                breaking.watch_handshake(run, owner(), name, info)
+                breaking.watch_handshake(run, self._owner(), name, info)
             if name == "http2.send_connection_init.started":
-                breaking.govern_streams(owner(), run.request, is_async=False)
+                breaking.govern_streams(self._owner(), run.request, is_async=False)
             elif name == "http11.receive_response_headers.started":
-                BoundedReads.install(breaking.stream_of(owner(), run.request), run)
+                BoundedReads.install(breaking.stream_of(self._owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None and run.shadow.release():
                 run.shadow = None
-            tunnel = breaking.failed_tunnel(owner(), run.request, name)
+            tunnel = breaking.failed_tunnel(self._owner(), run.request, name)
             if tunnel is not None:
                 tunnel.close()
         except Exception:
             pass
-        if theirs is not None:
-            theirs(name, info)
-
-    return trace
+        if self._theirs is not None:
+            self._theirs(name, info)
 
 
-def _async_trace(run: InFlight, client: Any, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
-    owner = weakref.ref(client)
+class _AsyncTrace(_Trace):
+    __slots__ = ()
 
-    async def trace(name: str, info: dict[str, Any]) -> None:
+    async def __call__(self, name: str, info: dict[str, Any]) -> None:
+        run = self._run
         try:
             _on_event(run, name, info)
             if name == "http2.send_connection_init.started":
-                breaking.govern_streams(owner(), run.request, is_async=True)
+                breaking.govern_streams(self._owner(), run.request, is_async=True)
             elif name == "http11.receive_response_headers.started" and run.policy.mode is Mode.ENFORCE:
-                PatientReads.install(breaking.stream_of(owner(), run.request), run)
+                PatientReads.install(breaking.stream_of(self._owner(), run.request), run)
             elif name == "http11.response_closed.started" and run.shadow is not None:
                 run.shadow.remove()
                 run.shadow = None
-            tunnel = breaking.failed_tunnel(owner(), run.request, name)
+            tunnel = breaking.failed_tunnel(self._owner(), run.request, name)
             if tunnel is not None:
                 await tunnel.aclose()
         except Exception:
             pass
-        if theirs is not None:
-            await theirs(name, info)
-
-    return trace
+        if self._theirs is not None:
+            await self._theirs(name, info)

@@ -11,17 +11,17 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import openai._streaming as streaming
+from openai import BaseModel
 
 from stallwatch.clock import monotonic
 from stallwatch.core.classify import Failure
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Mode, Phase, RetryDecision
 from stallwatch.policy_blocks import call_layers
-from stallwatch.resolution import resolve
 from stallwatch.runtime import registry, retrying, sweeper, waker
 from stallwatch.runtime.async_guard import AsyncGuard
 from stallwatch.runtime.bytestream import guarded_bytes
@@ -40,7 +40,7 @@ from stallwatch.sdk.attempts import (
 )
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
-from stallwatch.sdk.requests import base_url_of, call_of, choices_of, effort_of
+from stallwatch.sdk.requests import body_of, call_of, choices_of, effort_of, endpoint_of
 from stallwatch.sdk.resending import Resend, encoding_of
 from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
@@ -61,12 +61,12 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     client_policy = wiring.policy_of(client)
     if client_policy is None and not wiring.everywhere:
         return None
-    call = call_of(client, options, stream=stream)
-    policy = resolve(
-        wiring.layers,
+    endpoint, asked = endpoint_of(client), body_of(options)
+    call = call_of(endpoint, options, asked, stream=stream)
+    policy = wiring.resolver.resolve(
         model=call.model,
-        base_url=base_url_of(client),
-        effort=effort_of(options),
+        base_url=endpoint.base_url,
+        effort=effort_of(asked),
         client=client_policy,
         calls=call_layers(),
         stream=stream,
@@ -74,7 +74,7 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     if policy.mode is Mode.OFF:
         return None
     where = place()
-    run = InFlight(call, policy, wiring.recorders, choices_of(options), None if where is None else where.leg)
+    run = InFlight(call, policy, wiring.recorders, choices_of(asked), None if where is None else where.leg)
     if where is not None:
         where.run = run
     if stream or run.scope is not None:
@@ -171,6 +171,8 @@ _GENERATE = ("chat", "text_completion", "embeddings")
 
 def _read_result(result: Any, *, generates: bool) -> Reader | None:
     try:
+        if isinstance(result, BaseModel):
+            return read_whole(result, generates=generates)
         raw = getattr(result, "http_response", None)
         return read_whole(result if raw is None else raw.json(), generates=generates)
     except Exception:
@@ -196,15 +198,16 @@ def attach_bytes(response: Any, client: Any, options: Any, attached: Callable[[]
     if response.is_closed or response.is_stream_consumed:
         return
     kind = response.headers.get("content-type", "")
+    encoding = encoding_of(response)
     again = None
     if run.call.stream and run.retries.allowed and run.policy.mode is Mode.ENFORCE and options is not None:
-        again = Resend(run, client, options, response, attached)
+        again = Resend(run, client, options, response, encoding, attached)
     inner = response.stream
     proxy = guarded_bytes(
         inner,
         run,
         event_stream=kind.startswith("text/event-stream"),
-        encoded=encoding_of(response) != "",
+        encoded=encoding != "",
         again=again,
     )
     if proxy is None:
@@ -292,16 +295,35 @@ def guard_below(stream: Any) -> Any:
     return vars(stream).pop(_BELOW, None)
 
 
+class _Owner(weakref.ref[Any]):
+    """A weak hold on what the user has of a run; not a closure over the run, which would be three times as large."""
+
+    __slots__ = ("closes", "run")
+
+    run: InFlight
+    closes: bool
+
+    def __new__(cls, owner: Any, run: InFlight, *, closes: bool) -> Self:
+        self = super().__new__(cls, owner, _gone)
+        self.run, self.closes = run, closes
+        return self
+
+    def __init__(self, owner: Any, run: InFlight, *, closes: bool) -> None:
+        """All is done; the reference's own would refuse what it does not know."""
+
+
+def _gone(owner: Any) -> None:
+    """Nobody holds it any more. This may run inside a collection: it only enqueues."""
+    run = owner.run
+    run.orphaned = True
+    if owner.closes and not run.ended:
+        sweeper.orphan(run, _closer(run))
+
+
 def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
-    """Notice when nobody holds ``owner`` any more. The callbacks may run inside a collection: they only enqueue."""
-
-    def gone(_: object) -> None:
-        run.orphaned = True
-        if close and not run.ended:
-            sweeper.orphan(run, _closer(run))
-
+    """Notice when nobody holds ``owner`` any more."""
     # The run keeps the reference: a weak reference that is itself garbage never calls back.
-    run.owners = (*run.owners, weakref.ref(owner, gone))
+    run.owners = (*run.owners, _Owner(owner, run, closes=close))
 
 
 def _closer(run: InFlight) -> Callable[[], object] | None:

@@ -8,10 +8,11 @@ the SDK does not know. What telemetry wants of the response (id, model, usage) i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from openai import APIConnectionError, APIError, APIStatusError
+from openai import APIConnectionError, APIError, APIStatusError, BaseModel
 
 from stallwatch.core.chunks import (
     FINISH,
@@ -47,7 +48,17 @@ _CHOICE_FRAME = frozenset(
 class Response:
     """What was learned from a response."""
 
-    __slots__ = ("_reasons", "characters", "code", "fingerprint", "id", "model", "service_tier", "usage")
+    __slots__ = (
+        "_reasons",
+        "begun",
+        "characters",
+        "code",
+        "fingerprint",
+        "id",
+        "model",
+        "service_tier",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -57,6 +68,8 @@ class Response:
         self.fingerprint: str | None = None
         self.code: str | None = None
         self.characters = 0
+        self.begun = False
+        """Whether a chunk with a choice has been read in full, so that id and model are known if they are told."""
         self._reasons: dict[int, str] | None = None
 
     def note_choice(self, index: int, reason: str | None) -> bool:
@@ -77,10 +90,11 @@ class Response:
 
     def note_identity(self, fields: Mapping[str, Any]) -> None:
         """Remember id, model, tier and fingerprint; an empty value never replaces a known one."""
-        self.id = text_of(fields.get("id")) or self.id
-        self.model = text_of(fields.get("model")) or self.model
-        self.service_tier = text_of(fields.get("service_tier")) or self.service_tier
-        self.fingerprint = text_of(fields.get("system_fingerprint")) or self.fingerprint
+        get = fields.get
+        self.id = text_of(get("id")) or self.id
+        self.model = _shared(get("model")) or self.model
+        self.service_tier = _shared(get("service_tier")) or self.service_tier
+        self.fingerprint = _shared(get("system_fingerprint")) or self.fingerprint
 
     def note_usage(self, usage: object) -> bool:
         """Remember the newest usage snapshot; True when a counter of output has risen."""
@@ -89,15 +103,18 @@ class Response:
             return False
         known = self.usage
         # Not the prompt's counter: it is known from the start, and its first appearance shows no work.
-        before = (known.output, known.reasoning)
+        output, reasoning = known.output, known.reasoning
         known.input = _count(fields, "prompt_tokens", "input_tokens", known.input)
         known.output = _count(fields, "completion_tokens", "output_tokens", known.output)
-        inputs = _fields(fields.get("prompt_tokens_details") or fields.get("input_tokens_details"))
-        outputs = _fields(fields.get("completion_tokens_details") or fields.get("output_tokens_details"))
-        known.cache_read = _count(inputs, "cached_tokens", "cached_tokens", known.cache_read)
-        known.reasoning = _count(outputs, "reasoning_tokens", "reasoning_tokens", known.reasoning)
-        after = (known.output, known.reasoning)
-        return any((new or 0) > (old or 0) for old, new in zip(before, after, strict=True))
+        inputs = fields.get("prompt_tokens_details") or fields.get("input_tokens_details")
+        if inputs:
+            known.cache_read = _count(_fields(inputs), "cached_tokens", "cached_tokens", known.cache_read)
+        outputs = fields.get("completion_tokens_details") or fields.get("output_tokens_details")
+        if outputs:
+            known.reasoning = _count(
+                _fields(outputs), "reasoning_tokens", "reasoning_tokens", known.reasoning
+            )
+        return (known.output or 0) > (output or 0) or (known.reasoning or 0) > (reasoning or 0)
 
 
 class Reader:
@@ -114,6 +131,15 @@ class Reader:
         fields = getattr(chunk, "__dict__", None)
         if fields is None:
             return OUTPUT_UNKNOWN
+        choices = fields.get("choices")
+        response = self.response
+        if choices and response.begun and len(choices) == 1 and fields.get("usage") is None:
+            choice = choices[0].__dict__
+            delta = choice.get("delta")
+            content = None if delta is None else delta.__dict__.get("content")
+            if content and choice.get("finish_reason") is None:
+                response.characters += len(content)
+                return VISIBLE
         if "choices" in fields:
             return self._completion(chunk, fields)
         kind = fields.get("type")
@@ -134,24 +160,8 @@ class Reader:
 
     def _completion(self, chunk: Any, fields: dict[str, Any]) -> ChunkFacts:
         self._kind = "completion"
-        response, choices = self.response, fields["choices"]
-        if response.model is None or response.id is None:
-            response.note_identity(_with_extra(chunk, fields))
-        usage = fields.get("usage")
-        if choices and len(choices) == 1 and usage is None:
-            choice = choices[0].__dict__
-            delta = choice.get("delta")
-            content = None if delta is None else delta.__dict__.get("content")
-            if content and choice.get("finish_reason") is None:
-                response.note_choice(choice.get("index") or 0, None)
-                response.characters += len(content)
-                return VISIBLE
-        return self._completion_in_full(chunk, fields, choices or (), usage)
-
-    def _completion_in_full(
-        self, chunk: Any, fields: dict[str, Any], choices: Iterable[Any], usage: Any
-    ) -> ChunkFacts:
         response = self.response
+        choices: Iterable[Any] = fields["choices"] or ()
         best, finishes = HEARTBEAT, 0
         for position, choice in enumerate(choices):
             frame = _fields(choice)
@@ -167,11 +177,12 @@ class Reader:
             )
             best = merge_facts(best, delta_facts(entries.items()))
             response.characters += _characters(entries)
-        if response.note_usage(usage) and not best.progress:
+        if response.note_usage(fields.get("usage")) and not best.progress:
             best = USAGE
         if _fields(chunk).get("error"):
             best = merge_facts(best, OUTPUT_UNKNOWN)
         response.note_identity(_with_extra(chunk, fields))
+        response.begun = response.begun or bool(choices)
         if finishes:
             return ChunkFacts(
                 name=FINISH.name,
@@ -294,6 +305,12 @@ def _characters(entries: Mapping[str, Any]) -> int:
     return count
 
 
+def _shared(value: object) -> str | None:
+    """Return a text that many streams have in common, as one object for all."""
+    text = text_of(value)
+    return None if text is None else sys.intern(text)
+
+
 def _items(value: object) -> Iterable[Mapping[str, Any]]:
     return [_fields(item) for item in value] if isinstance(value, list) else ()
 
@@ -302,6 +319,8 @@ def _fields(value: object) -> Mapping[str, Any]:
     """Return the fields of a model or mapping, vendor extras included."""
     if value is None:
         return _EMPTY
+    if isinstance(value, BaseModel):
+        return _with_extra(value, value.__dict__)
     if isinstance(value, Mapping):
         return value
     own = getattr(value, "__dict__", None)

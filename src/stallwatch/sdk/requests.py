@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +15,16 @@ from stallwatch.sdk.providers import provider_of
 from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
 from stallwatch.telemetry.recorder import Call
 
-__all__ = ["bare_url", "base_url_of", "call_of", "choices_of", "effort_of"]
+__all__ = [
+    "Endpoint",
+    "bare_url",
+    "base_url_of",
+    "body_of",
+    "call_of",
+    "choices_of",
+    "effort_of",
+    "endpoint_of",
+]
 
 _OPERATIONS: tuple[tuple[str, str, str | None], ...] = (
     (r"/chat/completions$", "chat", "chat_completions"),
@@ -35,57 +46,105 @@ _OPERATIONS: tuple[tuple[str, str, str | None], ...] = (
 )
 """Path pattern, operation name, ``openai.api.type``. Names beyond the conventions' are a short closed list."""
 
-_NUMBERS: tuple[tuple[str, str, Callable[[object], float | None]], ...] = (
-    ("temperature", Attr.REQUEST_TEMPERATURE, real_of),
-    ("top_p", Attr.REQUEST_TOP_P, real_of),
-    ("frequency_penalty", Attr.REQUEST_FREQUENCY_PENALTY, real_of),
-    ("presence_penalty", Attr.REQUEST_PRESENCE_PENALTY, real_of),
-    ("max_tokens", Attr.REQUEST_MAX_TOKENS, count_of),
-    ("max_completion_tokens", Attr.REQUEST_MAX_TOKENS, count_of),
-    ("max_output_tokens", Attr.REQUEST_MAX_TOKENS, count_of),
-    ("seed", Attr.REQUEST_SEED, integer_of),
-)
+_NUMBERS: dict[str, tuple[str, Callable[[object], float | None]]] = {
+    "temperature": (Attr.REQUEST_TEMPERATURE, real_of),
+    "top_p": (Attr.REQUEST_TOP_P, real_of),
+    "frequency_penalty": (Attr.REQUEST_FREQUENCY_PENALTY, real_of),
+    "presence_penalty": (Attr.REQUEST_PRESENCE_PENALTY, real_of),
+    "max_tokens": (Attr.REQUEST_MAX_TOKENS, count_of),
+    "max_completion_tokens": (Attr.REQUEST_MAX_TOKENS, count_of),
+    "max_output_tokens": (Attr.REQUEST_MAX_TOKENS, count_of),
+    "seed": (Attr.REQUEST_SEED, integer_of),
+}
 
 
-def call_of(client: Any, options: Any, *, stream: bool) -> Call:
-    """Return the neutral description of a request."""
-    body = _body(options)
-    operation, api = _operation(str(getattr(options, "url", "")))
-    address, port = _address(str(getattr(client, "base_url", "")))
-    return Call(
-        operation=operation,
-        provider=provider_of(client, address or ""),
-        model=text_of(body.get("model")),
-        stream=stream,
-        server_address=address,
-        server_port=port,
-        attributes=_attributes(body, api),
-        uploads=bool(getattr(options, "files", None) or getattr(options, "content", None)),
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a client sends to."""
+
+    provider: str
+    address: str | None
+    port: int | None
+    base_url: str
+    """Without credentials, query and fragment."""
+
+
+_known: weakref.WeakKeyDictionary[Any, tuple[Any, Endpoint]] = weakref.WeakKeyDictionary()
+"""Base URL and endpoint of each client: putting a URL into words takes longer than all else that is read here."""
+
+
+def endpoint_of(client: Any) -> Endpoint:
+    """Return where a client sends to."""
+    url = getattr(client, "base_url", "")
+    try:
+        found = _known.get(client)
+        if found is not None and found[0] is url:
+            return found[1]
+        endpoint = _endpoint(client, str(url))
+        _known[client] = (url, endpoint)
+    except TypeError:
+        # A client of the user's own making that cannot be hashed, or not be held weakly.
+        return _endpoint(client, str(url))
+    return endpoint
+
+
+def _endpoint(client: Any, base_url: str) -> Endpoint:
+    address, port = _address(base_url)
+    return Endpoint(
+        provider=provider_of(client, address or ""), address=address, port=port, base_url=bare_url(base_url)
     )
 
 
 def base_url_of(client: Any) -> str:
     """Return a client's base URL without credentials, query and fragment."""
-    return bare_url(str(getattr(client, "base_url", "")))
+    return endpoint_of(client).base_url
 
 
-def choices_of(options: Any) -> int:
+def body_of(options: Any) -> Mapping[str, Any]:
+    """Return what a request asks for; empty when it does not ask in JSON."""
+    body = getattr(options, "json_data", None)
+    return body if isinstance(body, Mapping) else {}
+
+
+def call_of(endpoint: Endpoint, options: Any, body: Mapping[str, Any], *, stream: bool) -> Call:
+    """Return the neutral description of a request."""
+    operation, api = _operation(str(getattr(options, "url", "")))
+    model, attributes = text_of(body.get("model")), _attributes(body, api)
+    uploads = bool(getattr(options, "files", None) or getattr(options, "content", None))
+    key = (endpoint.base_url, endpoint.provider, operation, model, stream, uploads, *attributes.items())
+    call = _calls.get(key)
+    if call is None:
+        if len(_calls) >= _CALLS_KEPT:
+            _calls.clear()
+        call = _calls[key] = Call(
+            operation=operation,
+            provider=endpoint.provider,
+            model=model,
+            stream=stream,
+            server_address=endpoint.address,
+            server_port=endpoint.port,
+            attributes=attributes,
+            uploads=uploads,
+        )
+    return call
+
+
+_CALLS_KEPT = 256
+_calls: dict[tuple[object, ...], Call] = {}
+"""Descriptions in use: a run keeps its own as long as its stream is open, and most are alike."""
+
+
+def choices_of(body: Mapping[str, Any]) -> int:
     """Return how many choices the answer will have."""
-    count = _body(options).get("n")
+    count = body.get("n")
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
 
 
-def effort_of(options: Any) -> str | None:
+def effort_of(body: Mapping[str, Any]) -> str | None:
     """Return the reasoning effort a request asks for, in either API's spelling."""
-    body = _body(options)
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
     return effort if isinstance(effort, str) else None
-
-
-def _body(options: Any) -> Mapping[str, Any]:
-    body = getattr(options, "json_data", None)
-    return body if isinstance(body, Mapping) else {}
 
 
 @lru_cache(maxsize=256)
@@ -123,24 +182,50 @@ def _attributes(body: Mapping[str, Any], api: str | None) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     if api is not None:
         attributes[Attr.OPENAI_API_TYPE] = api
-    for name, attribute, kind in _NUMBERS:
-        value = kind(body.get(name))
-        if value is not None:
-            attributes[attribute] = value
-    count = count_of(body.get("n"))
+    # By what the body has, which is little of all it may have.
+    for name, value in body.items():
+        if name in _NUMBERS:
+            attribute, kind = _NUMBERS[name]
+            number = kind(value)
+            if number is not None:
+                attributes[attribute] = number
+        elif name in _SETTINGS:
+            _SETTINGS[name](attributes, value)
+    return attributes
+
+
+def _choice_count(attributes: dict[str, Any], value: Any) -> None:
+    count = count_of(value)
     if count is not None and count != 1:
         attributes[Attr.REQUEST_CHOICE_COUNT] = count
-    reasoning = body.get("reasoning")
-    effort = text_of(
-        reasoning.get("effort") if isinstance(reasoning, Mapping) else body.get("reasoning_effort")
-    )
+
+
+def _reasoning(attributes: dict[str, Any], value: Any) -> None:
+    _reasoning_effort(attributes, value.get("effort") if isinstance(value, Mapping) else None)
+
+
+def _reasoning_effort(attributes: dict[str, Any], value: Any) -> None:
+    effort = text_of(value)
     if effort is not None:
         attributes[Attr.REQUEST_REASONING_LEVEL] = effort
-    tier = text_of(body.get("service_tier"))
+
+
+def _tier(attributes: dict[str, Any], value: Any) -> None:
+    tier = text_of(value)
     if tier is not None and tier != "auto":
         attributes[Attr.OPENAI_REQUEST_TIER] = tier
-    wanted = body.get("response_format")
-    output = text_of(wanted.get("type")) if isinstance(wanted, Mapping) else None
+
+
+def _output_type(attributes: dict[str, Any], value: Any) -> None:
+    output = text_of(value.get("type")) if isinstance(value, Mapping) else None
     if output is not None:
         attributes[Attr.OUTPUT_TYPE] = "json" if output.startswith("json") else output
-    return attributes
+
+
+_SETTINGS: dict[str, Callable[[dict[str, Any], Any], None]] = {
+    "n": _choice_count,
+    "reasoning": _reasoning,
+    "reasoning_effort": _reasoning_effort,
+    "service_tier": _tier,
+    "response_format": _output_type,
+}

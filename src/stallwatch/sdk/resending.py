@@ -29,14 +29,20 @@ class Resend:
     __slots__ = ("_attached", "_client", "_encoding", "_options", "_response", "_run")
 
     def __init__(
-        self, run: InFlight, client: Any, options: Any, response: Any, attached: Callable[[], bool]
+        self,
+        run: InFlight,
+        client: Any,
+        options: Any,
+        response: Any,
+        encoding: str,
+        attached: Callable[[], bool],
     ) -> None:
         self._attached = attached
         self._run = run
         self._client = weakref.ref(client)
         self._response = weakref.ref(response)
         self._options = options
-        self._encoding = encoding_of(response)
+        self._encoding = encoding
 
     @property
     def replayable(self) -> bool:
@@ -106,5 +112,8 @@ def _is_async(client: Any) -> bool:
 
 def encoding_of(response: Any) -> str:
     """Return how a body is compressed; empty when it is not."""
-    encoding = str(response.headers.get("content-encoding", "")).strip().lower()
+    given = response.headers.get("content-encoding")
+    if given is None:
+        return ""
+    encoding = str(given).strip().lower()
     return "" if encoding == "identity" else encoding

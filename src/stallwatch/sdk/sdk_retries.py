@@ -8,6 +8,7 @@ two attempts is one that wakes.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 import openai._base_client as base
@@ -40,8 +41,14 @@ def with_fewer_retries(run: InFlight, client: Any, options: Any, args: Any, kwar
     allowed = min(own, run.policy.max_retries if wanted is None else wanted)
     capped = (run.policy.retries_explicit or wanted is not None) and run.policy.mode is Mode.ENFORCE
     ours = allowed if run.policy.mode is Mode.ENFORCE else 0
-    run.retries = Retries(by_sdk=allowed if capped else own, allowed=ours)
+    run.retries = _retries(allowed if capped else own, ours)
     return with_retries(allowed, args, kwargs) if capped else (args, kwargs)
+
+
+@lru_cache(maxsize=64)
+def _retries(by_sdk: int, allowed: int) -> Retries:
+    # Shared: a run keeps it as long as its stream is open.
+    return Retries(by_sdk=by_sdk, allowed=allowed)
 
 
 def with_retries(retries: int, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -79,6 +86,9 @@ def sleep_between(run: InFlight, delay: float, *, url: str, left: int) -> None:
 
 def raise_if_over(run: InFlight, error: BaseException | None = None) -> None:
     """Raise if the run may start no further attempt: cancelled, its total spent, or closed by its user."""
+    if run.scope is None and run.leg is None and not run.tracker.attempts:
+        # Its first: nothing can have ended it.
+        return
     if run.cancelled:
         raise run.cancel_error()
     if run.closed and error is not None:

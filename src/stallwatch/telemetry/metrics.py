@@ -1,9 +1,10 @@
 """The instruments, recorded by the rules that keep them cheap and truthful.
 
-One attribute dictionary per (operation, provider, model) is shared by all records; models past a cap fold into one.
-Ordinary gaps are recorded outside any span, so that exemplars point at the interesting ones: the longest gap, the
-stalls, the durations. Counters a dashboard divides by are preset to zero outside any span when a model is first
-seen, because the first increment of a series born at one is invisible to ``increase``.
+One attribute dictionary per (operation, provider, model) is shared by all records, and so are those with one value of a
+closed list more; models past a cap fold into one. Ordinary gaps and token counts are recorded outside any span, so that
+exemplars point at what one wants to look into: the longest gap, the stalls, the durations. Counters a dashboard divides
+by are preset to zero outside any span when a model is first seen, because the first increment of a series born at one
+is invisible to ``increase``.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class MetricRecorder:
 
     __slots__ = (
         "_attempt_duration",
+        "_closed",
         "_duration",
         "_gap",
         "_hedges",
@@ -90,6 +92,7 @@ class MetricRecorder:
     def __init__(self, meter: Meter, live: LiveRuns) -> None:
         self._live = live
         self._labels: dict[tuple[str, str, str | None], Labels] = {}
+        self._closed: dict[tuple[int, str], Labels] = {}
         self._routed: set[int] = set()
         self.active = True
         self._duration = _histogram(meter, catalogue.DURATION)
@@ -127,6 +130,14 @@ class MetricRecorder:
             self._labels[(call.operation, call.provider, catalogue.OTHER)] = labels
         self._preset(labels, run)
         return labels
+
+    def _labelled(self, labels: Labels, name: str, value: str) -> Labels:
+        """Return ``labels`` with one more, whose value is of a closed list; the values of no two names are the same."""
+        key = (id(labels), value)
+        found = self._closed.get(key)
+        if found is None:
+            found = self._closed[key] = {**labels, name: value}
+        return found
 
     def _preset(self, labels: Labels, run: RunView) -> None:
         self._preset_retries(labels, _COMMON_RETRIES)
@@ -181,20 +192,22 @@ class MetricRecorder:
         if held is None or attempt.outcome is None:
             return
         labels, context, following = self.labels(run), held.context, attempt.following
-        timed: Labels = {**labels, Attr.OUTCOME: attempt.outcome.value}
+        timed = self._labelled(labels, Attr.OUTCOME, attempt.outcome.value)
         if following is not None and attempt.outcome is not Outcome.CANCELLED:
-            failure: Labels = {
-                Attr.RETRY_KIND: following.verdict.kind.value,
-                Attr.RETRY_DIAGNOSIS: following.verdict.diagnosis.value,
-            }
-            timed.update(failure)
             verdict = following.verdict
+            timed = {
+                **timed,
+                Attr.RETRY_KIND: verdict.kind.value,
+                Attr.RETRY_DIAGNOSIS: verdict.diagnosis.value,
+            }
             self._retries.add(
                 1,
                 _retry_labels(labels, attempt.role, verdict.kind, verdict.diagnosis, following.decision),
                 context,
             )
-        self._attempt_duration.record(attempt.duration, timed, context)
+        # Where there was but one and it went well, the run's own duration leads to the same span.
+        alone = following is None and attempt.number == 1
+        self._attempt_duration.record(attempt.duration, timed, NO_SPAN if alone else context)
 
     def fallback(self, run: RunView, failed: AttemptView, route: str, to: str) -> None:
         """Counted with the decision after the attempt that failed."""
@@ -219,7 +232,7 @@ class MetricRecorder:
             self._record_standard(run, now, labels, context)
         if not run.call.stream:
             return
-        self._streams.add(1, {**labels, Attr.OUTCOME: outcome.value}, context)
+        self._streams.add(1, self._labelled(labels, Attr.OUTCOME, outcome.value), context)
         if tracker.first_token_at is not None:
             self._time_to_first_token.record(tracker.first_token_at - tracker.started, labels, context)
         if tracker.longest_gap is not None:
@@ -235,7 +248,7 @@ class MetricRecorder:
         if response is not None:
             for kind, count in (("input", response.usage.input), ("output", response.usage.output)):
                 if count is not None:
-                    self._tokens.record(count, {**labels, Attr.TOKEN_TYPE: kind}, context)
+                    self._tokens.record(count, self._labelled(labels, Attr.TOKEN_TYPE, kind), NO_SPAN)
 
     # Observed at collection
 

@@ -207,79 +207,75 @@ def _verdict(following: FollowingView | None) -> dict[str, Any]:
 
 
 def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
+    following = attempt.following
     attributes: dict[str, Any] = {
         Attr.ATTEMPT_NUMBER: attempt.number,
         Attr.ATTEMPT_ROLE: attempt.role.value,
         Attr.ATTEMPT_DURATION: attempt.duration,
-        **_verdict(attempt.following),
+        Attr.ATTEMPT_RACE: None if attempt.race is None else attempt.race.value,
+        Attr.OUTCOME: None if attempt.outcome is None else attempt.outcome.value,
+        Attr.REQUEST_MODEL: attempt.model,
+        Attr.SERVER_ADDRESS: attempt.server_address,
+        Attr.SERVER_PORT: attempt.server_port,
+        Attr.HTTP_STATUS: attempt.status_code,
+        Attr.REQUEST_ID: attempt.request_id,
+        Attr.CHUNKS: attempt.chunks if run.call.stream else None,
+        Attr.OUTPUT_CHARACTERS: attempt.characters,
+        Attr.USAGE_KNOWN: attempt.usage_known,
     }
-    if run.call.stream:
-        attributes[Attr.CHUNKS] = attempt.chunks
-    optional = (
-        (Attr.ATTEMPT_RACE, None if attempt.race is None else attempt.race.value),
-        (Attr.OUTCOME, None if attempt.outcome is None else attempt.outcome.value),
-        (Attr.REQUEST_MODEL, attempt.model),
-        (Attr.SERVER_ADDRESS, attempt.server_address),
-        (Attr.SERVER_PORT, attempt.server_port),
-        (Attr.HTTP_STATUS, attempt.status_code),
-        (Attr.REQUEST_ID, attempt.request_id),
-        (Attr.OUTPUT_CHARACTERS, attempt.characters),
-    )
-    attributes.update((name, value) for name, value in optional if value is not None)
-    attributes[Attr.USAGE_KNOWN] = attempt.usage_known
-    following = attempt.following
-    if following is not None and following.decision in _GOING_ON:
-        attributes[Attr.RETRY_DELAY] = following.delay
-        attributes[Attr.RETRY_PACED] = following.paced
-    if following is not None and following.server_wait is not None:
+    if following is not None:
+        attributes.update(_verdict(following))
         attributes[Attr.RETRY_SERVER_WAIT] = following.server_wait
-    return attributes
+        if following.decision in _GOING_ON:
+            attributes[Attr.RETRY_DELAY] = following.delay
+            attributes[Attr.RETRY_PACED] = following.paced
+    return _known(attributes)
+
+
+def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return those that have a value."""
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 _GOING_ON = frozenset({RetryDecision.RETRY, RetryDecision.FALLBACK})
 
 
-def _received(run: RunView) -> dict[str, Any]:
-    response = run.response
-    if response is None:
-        return {Attr.USAGE_KNOWN: False}
-    return {Attr.OUTPUT_CHARACTERS: response.characters, Attr.USAGE_KNOWN: response.usage.known}
-
-
 def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[str, Any]:
     tracker = run.tracker
+    response, policy = run.response, run.policy
     attributes: dict[str, Any] = {
         Attr.OUTCOME: outcome.value,
         Attr.STALLED: outcome is Outcome.STALLED,
         Attr.ATTEMPTS: run.attempts,
-        Attr.POLICY_RULE: run.policy.rule,
-        Attr.POLICY_MODE: run.policy.mode.value,
+        Attr.POLICY_RULE: policy.rule,
+        Attr.POLICY_MODE: policy.mode.value,
         Attr.INTERRUPT: run.interrupt,
+        Attr.STALL_COUNT: run.stalls or None,
+        Attr.RUN_NAME: run.scope_name,
+        Attr.CANCEL_REASON: run.cancel_reason if outcome is Outcome.CANCELLED else None,
+        Attr.ERROR_TYPE: run.error_type,
+        Attr.HTTP_STATUS: run.status_code,
+        Attr.REQUEST_ID: run.request_id,
+        Attr.BACKSTOP: run.backstopped or None,
+        Attr.USAGE_KNOWN: response is not None and response.usage.known,
     }
     if run.call.stream:
+        first, visible = tracker.first_token_at, tracker.first_visible_at
         attributes[Attr.CHUNKS] = tracker.chunks
         attributes[Attr.HEARTBEATS] = tracker.heartbeats
+        attributes[Attr.TIME_TO_FIRST_TOKEN] = None if first is None else first - tracker.started
+        attributes[Attr.TIME_TO_VISIBLE] = None if visible is None else visible - tracker.started
+    # Of a stall also where the call was not streamed.
+    attributes[Attr.GAP_MAX] = tracker.longest_gap
     if run.stall is not None:
         attributes.update(_stall_attributes(run.stall))
-    attributes.update(_verdict(run.following))
-    attributes.update(_received(run))
-    first, visible = tracker.first_token_at, tracker.first_visible_at
-    optional = (
-        (Attr.TIME_TO_FIRST_TOKEN, None if first is None else first - tracker.started),
-        (Attr.TIME_TO_VISIBLE, None if visible is None else visible - tracker.started),
-        (Attr.GAP_MAX, tracker.longest_gap),
-        (Attr.STALL_COUNT, run.stalls or None),
-        (Attr.RUN_NAME, run.scope_name),
-        (Attr.CANCEL_REASON, run.cancel_reason if outcome is Outcome.CANCELLED else None),
-        (Attr.ERROR_TYPE, run.error_type),
-        (Attr.HTTP_STATUS, run.status_code),
-        (Attr.REQUEST_ID, run.request_id),
-        (Attr.BACKSTOP, run.backstopped or None),
-    )
-    attributes.update((name, value) for name, value in optional if value is not None)
+    if run.following is not None:
+        attributes.update(_verdict(run.following))
+    if response is not None:
+        attributes[Attr.OUTPUT_CHARACTERS] = response.characters
     if standard:
         _add_response(run, attributes)
-    return attributes
+    return _known(attributes)
 
 
 def _add_response(run: RunView, attributes: dict[str, Any]) -> None:
@@ -289,15 +285,12 @@ def _add_response(run: RunView, attributes: dict[str, Any]) -> None:
     if response is None:
         return
     usage = response.usage
-    learned = (
-        (Attr.RESPONSE_ID, response.id),
-        (Attr.RESPONSE_MODEL, response.model),
-        (Attr.RESPONSE_FINISH_REASONS, response.finish_reasons(tracker.choices)),
-        (Attr.OPENAI_RESPONSE_TIER, response.service_tier),
-        (Attr.OPENAI_FINGERPRINT, response.fingerprint),
-        (Attr.USAGE_INPUT, usage.input),
-        (Attr.USAGE_OUTPUT, usage.output),
-        (Attr.USAGE_CACHE_READ, usage.cache_read or None),
-        (Attr.USAGE_REASONING, usage.reasoning or None),
-    )
-    attributes.update((name, value) for name, value in learned if value is not None)
+    attributes[Attr.RESPONSE_ID] = response.id
+    attributes[Attr.RESPONSE_MODEL] = response.model
+    attributes[Attr.RESPONSE_FINISH_REASONS] = response.finish_reasons(tracker.choices)
+    attributes[Attr.OPENAI_RESPONSE_TIER] = response.service_tier
+    attributes[Attr.OPENAI_FINGERPRINT] = response.fingerprint
+    attributes[Attr.USAGE_INPUT] = usage.input
+    attributes[Attr.USAGE_OUTPUT] = usage.output
+    attributes[Attr.USAGE_CACHE_READ] = usage.cache_read or None
+    attributes[Attr.USAGE_REASONING] = usage.reasoning or None
