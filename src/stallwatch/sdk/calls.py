@@ -84,8 +84,8 @@ def open_run(wiring: Wiring, client: Any, options: Any, *, stream: bool) -> InFl
     return run
 
 
-def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
-    """Perform a synchronous call as ``run``."""
+def call_sync(run: InFlight, send: Callable[[], Any], attached: Callable[[], bool]) -> Any:
+    """Perform a synchronous call as ``run``; ``attached`` tells whether the patches still are."""
     active = run.recorders.activate(run)
     try:
         with executing(run):
@@ -98,11 +98,13 @@ def call_sync(run: InFlight, send: Callable[[], Any]) -> Any:
         raise raised from cause_of(error)
     finally:
         run.recorders.deactivate(active)
-    _hand_over(run, result)
+    _hand_over(run, result, attached)
     return result
 
 
-async def call_async(run: InFlight, send: Callable[[int | None], Awaitable[Any]]) -> Any:
+async def call_async(
+    run: InFlight, send: Callable[[int | None], Awaitable[Any]], attached: Callable[[], bool]
+) -> Any:
     """Perform an asynchronous call as ``run``; ``send`` takes the number of retries if it is not to be the call's."""
     active = run.recorders.activate(run)
     waiter = waiter_of(run)
@@ -114,7 +116,7 @@ async def call_async(run: InFlight, send: Callable[[int | None], Awaitable[Any]]
         run.recorders.deactivate(active)
         if run.ended:
             waiter.stop()
-    _hand_over(run, result)
+    _hand_over(run, result, attached)
     if run.ended:
         waiter.stop()
     return result
@@ -150,11 +152,11 @@ async def _follows(run: InFlight, waiter: Waiter) -> bool:
     return following.decision is RetryDecision.RETRY and await waiter.reclaim()
 
 
-def _hand_over(run: InFlight, result: Any) -> None:
+def _hand_over(run: InFlight, result: Any, attached: Callable[[], bool]) -> None:
     """The SDK's ``request`` returned: the caller waits no more, until it reads."""
     if run.ended:
         return
-    if run.source is None:
+    if run.source is None and not isinstance(result, BaseModel) and attached():
         _attach_late(run, result)
     if run.source is None:
         run.reader = _read_result(result, generates=run.call.operation in _GENERATE)

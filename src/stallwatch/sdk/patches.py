@@ -97,6 +97,9 @@ class Patches:
         self._grafts.clear()
         BoundedConnects.remove_all()
 
+    def _is_active(self) -> bool:
+        return self._active
+
     def _seams(self) -> list[tuple[type, str, Wrapper]]:
         return [
             (base.SyncAPIClient, "request", self._request),
@@ -173,7 +176,7 @@ class Patches:
                 return wrapped(*args, **kwargs)
             with executing(None):
                 return wrapped(*args, **kwargs)
-        return call_sync(run, lambda: wrapped(*args, **kwargs))
+        return call_sync(run, lambda: wrapped(*args, **kwargs), self._is_active)
 
     async def _request_async(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         if resent_before() is not None:
@@ -189,7 +192,7 @@ class Patches:
             ours, named = (args, kwargs) if retries is None else with_retries(retries, args, kwargs)
             return wrapped(*ours, **named)
 
-        return await call_async(run, send)
+        return await call_async(run, send, self._is_active)
 
     def _build_request(self, wrapped: Callable[..., Any], client: Any, args: Any, kwargs: Any) -> Any:
         before = resent_before()
