@@ -111,7 +111,7 @@ class SyncProxy(_Proxy):
                 yield data
         except Exception:
             # Not every transport gives up a body whose reading has failed, and not every release of the SDK closes it.
-            body.close()
+            body.abandon()
             raise
         finally:
             body.leave()
@@ -203,7 +203,7 @@ class AsyncProxy(_Proxy):
         """As in the synchronous case; shielded, because an enclosing scope that is cancelled would cut it short."""
         if isinstance(error, (Exception, anyio.get_cancelled_exc_class())):
             with anyio.move_on_after(_CLOSING, shield=True):
-                await self._body.close()
+                await self._body.abandon()
 
     async def aclose(self) -> None:
         """Close the live body, then tell how the run ended if nobody else will."""

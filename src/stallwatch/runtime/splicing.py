@@ -223,6 +223,10 @@ class SyncSplice(Splice):
         """Close the body that is live."""
         self.inner.close()
 
+    def abandon(self) -> None:
+        """Close it below what the HTTP library put around it, which tells the response how long it took."""
+        getattr(self.inner, "_stream", self.inner).close()
+
     def leave(self) -> None:
         """The reader has left: end the iterator under it, which gives its connection up."""
         close = getattr(self.pieces, "close", None)
@@ -295,6 +299,10 @@ class AsyncSplice(Splice):
     async def close(self) -> None:
         """Close the body that is live."""
         await self.inner.aclose()
+
+    async def abandon(self) -> None:
+        """Close it below what the HTTP library put around it, which tells the response how long it took."""
+        await getattr(self.inner, "_stream", self.inner).aclose()
 
     async def leave(self) -> None:
         """The reader has left: end the iterator under it."""
