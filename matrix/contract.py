@@ -31,7 +31,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "_retry_request": ("options", "cast_to", "retries_taken", "stream", "stream_cls", "response_headers"),
     "_process_response": ("options", "response"),
     "__init__": ("response",),
-    "__stream__": (),
 }
 """By the name of the seam; ``_retry_request`` is the one of releases before 1.109."""
 

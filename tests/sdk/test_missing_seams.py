@@ -151,9 +151,6 @@ OFF: dict[tuple[type, str], tuple[str, set[str]]] = {
     (base.AsyncAPIClient, "_process_response"): ("async", {"again"}),
     (streaming.Stream, "__init__"): ("sync", {"heartbeats"}),
     (streaming.AsyncStream, "__init__"): ("async", {"heartbeats"}),
-    # Needed beside tools that wrap streams; alone nothing is missed.
-    (streaming.Stream, "__stream__"): ("sync", set()),
-    (streaming.AsyncStream, "__stream__"): ("async", set()),
 }
 """By seam: the kinds of client, and the features, that are off without it. All others are on."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from stallwatch.sdk.requests import call_of
+from stallwatch.sdk.requests import endpoint_of
 from stallwatch.testing import FaultGateway
 from support.drivers import Driver
 from support.stage import Stage, play
@@ -77,7 +77,7 @@ def test_whatever_else_speaks_the_protocol_is_of_openais_kind(kind: str) -> None
 
 def provider(url: str) -> str:
     with openai.OpenAI(base_url=url, api_key="sk-test") as client:
-        return call_of(client, None, stream=True).provider
+        return endpoint_of(client).provider
 
 
 def test_azure_is_told_by_the_client_behind_any_address(gateway: FaultGateway, driver: Driver) -> None:
@@ -106,4 +106,4 @@ def test_a_class_of_that_name_is_not_azure(gateway: FaultGateway) -> None:
         pass
 
     with AzureBluePaint(base_url=gateway.base_url, api_key="sk-test") as client:
-        assert call_of(client, None, stream=False).provider == "openai"
+        assert endpoint_of(client).provider == "openai"

@@ -263,21 +263,23 @@ def _rely_on_read_timeout(run: InFlight, response: Any) -> None:
         timeout["read"] = silence if present is None else min(present, silence)
 
 
-def attach_events(stream: Any, *, is_async: bool) -> None:
-    """Put the event seam into a ``Stream`` the SDK has just built."""
+def attach_events(stream: Any, *, is_async: bool) -> bool:
+    """Put the event seam into a ``Stream`` the SDK has just built; True when ``guard_below`` is to be asked for it."""
     run = run_of(getattr(stream.response, "request", None))
     if run is None or run.ended:
-        return
+        return False
     reader = Reader()
     run.reader = reader
     kind = AsyncGuard if is_async else SyncGuard
-    if _goes_on_below(stream):
+    goes_on_below = _goes_on_below(stream)
+    if goes_on_below:
         below: Any = (streaming.AsyncStream if is_async else streaming.Stream).__stream__(stream)
         guard = vars(stream)[_BELOW] = kind(below, run, reader)
     else:
         guard = stream._iterator = kind(stream._iterator, run, reader)
     run.events = weakref.ref(guard)
     _watch_owner(run, stream, close=False)
+    return goes_on_below
 
 
 _BELOW = "_stallwatch_events"

@@ -12,6 +12,7 @@ wrap, too, and of all of them users may hold and copy bound methods, which are t
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -64,6 +65,9 @@ class Patches:
         self._grafts: list[tuple[type, str, Graft]] = []
         self._active = False
         self._generation = 0
+        self._below: set[type] = set()
+        # Reentrant: a collection may build a stream of the user's anywhere.
+        self._lock = threading.RLock()
         self._sees_sending = False
         self.wiring: Wiring | None = None
 
@@ -87,7 +91,9 @@ class Patches:
 
     def remove(self) -> None:
         """Let go: restore what is still ours, and pass through where somebody patched over it."""
-        self._active = False
+        with self._lock:
+            self._active = False
+            self._below.clear()
         for owner, name, original, ours in reversed(self._installed):
             if owner.__dict__.get(name) is ours:
                 setattr(owner, name, original)
@@ -112,8 +118,6 @@ class Patches:
             (base.AsyncAPIClient, "_process_response", self._process_response),
             (streaming.Stream, "__init__", self._stream_init),
             (streaming.AsyncStream, "__init__", self._async_stream_init),
-            (streaming.Stream, "__stream__", self._stream_events),
-            (streaming.AsyncStream, "__stream__", self._stream_events),
         ]
 
     def _graft(self, owner: type, name: str, wrapper: Wrapper) -> bool:
@@ -287,22 +291,30 @@ class Patches:
 
     def _stream_init(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
-        _attach(stream, is_async=False)
+        self._attach(stream, is_async=False)
 
     def _async_stream_init(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> None:
         wrapped(*args, **kwargs)
-        _attach(stream, is_async=True)
+        self._attach(stream, is_async=True)
+
+    def _attach(self, stream: Any, *, is_async: bool) -> None:
+        try:
+            if attach_events(stream, is_async=is_async):
+                self._go_below(streaming.AsyncStream if is_async else streaming.Stream)
+        except Exception as error:
+            _warn_once("a stream goes on unguarded", error)
+
+    def _go_below(self, owner: type) -> None:
+        """A tool's own stream class asks the SDK's for its events; attached only where there is one, and once."""
+        with self._lock:
+            if self._active and owner not in self._below:
+                self._below.add(owner)
+                if not self._graft(owner, "__stream__", self._stream_events):
+                    self._patch(owner, "__stream__", self._stream_events)
 
     def _stream_events(self, wrapped: Callable[..., Any], stream: Any, args: Any, kwargs: Any) -> Any:
         guard = guard_below(stream)
         return wrapped(*args, **kwargs) if guard is None else guard
-
-
-def _attach(stream: Any, *, is_async: bool) -> None:
-    try:
-        attach_events(stream, is_async=is_async)
-    except Exception as error:
-        _warn_once("a stream goes on unguarded", error)
 
 
 def _sleeps_unwoken(error: Exception, wrapped: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -21,8 +21,6 @@ CARRIES: dict[tuple[type, str], str] = {
     (base.AsyncAPIClient, "_process_response"): "retries after the headers, async",
     (streaming.Stream, "__init__"): "chunks, sync: what each carries, as the SDK reads it",
     (streaming.AsyncStream, "__init__"): "chunks, async: what each carries, as the SDK reads it",
-    (streaming.Stream, "__stream__"): "chunks, sync, below other tools' own streams",
-    (streaming.AsyncStream, "__stream__"): "chunks, async, below other tools' own streams",
 }
 """In the order of a call. Releases before 1.109 have ``_retry_request`` in place of ``_sleep_for_retry``."""
 
