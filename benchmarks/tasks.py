@@ -163,29 +163,39 @@ async def _memory(streams: int) -> Found:
     _STATE.tokens, _STATE.silent_after = SHORT, 3
     try:
         async with _STATE.async_client() as client:
-            # What is made once is made before counting begins.
-            for stream in await _opened(client, 20):
-                await _close(stream)
+            # What is made once is made before counting begins: the first wait that is cancelled loads modules, too.
+            warm = await _opened(client, 20)
+            await _let_go(warm, await _awaited(warm))
             gc.collect()
             tracemalloc.start()
             before = tracemalloc.get_traced_memory()[0]
             held = await _opened(client, streams)
             gc.collect()
             taken = (tracemalloc.get_traced_memory()[0] - before) / streams
-            readers = [asyncio.create_task(anext(stream)) for stream in held]
-            for _ in range(5):
-                await asyncio.sleep(0)
+            readers = await _awaited(held)
             gc.collect()
             waiting = (tracemalloc.get_traced_memory()[0] - before) / streams
             tracemalloc.stop()
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
-            for stream in held:
-                await _close(stream)
+            await _let_go(held, readers)
     finally:
         _STATE.silent_after = None
     return {"held": taken, "waiting": waiting}
+
+
+async def _awaited(streams: list[Any]) -> list[asyncio.Task[Any]]:
+    """Return tasks that wait for the next chunk of each stream."""
+    readers = [asyncio.create_task(anext(stream)) for stream in streams]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return readers
+
+
+async def _let_go(streams: list[Any], readers: list[asyncio.Task[Any]]) -> None:
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+    for stream in streams:
+        await _close(stream)
 
 
 async def _close(stream: Any) -> None:

@@ -201,7 +201,9 @@ class AsyncProxy(_Proxy):
 
     async def _close_after(self, error: BaseException) -> None:
         """As in the synchronous case; shielded, because an enclosing scope that is cancelled would cut it short."""
-        if isinstance(error, (Exception, anyio.get_cancelled_exc_class())):
+        if isinstance(error, Exception) or (
+            not isinstance(error, GeneratorExit) and isinstance(error, anyio.get_cancelled_exc_class())
+        ):
             with anyio.move_on_after(_CLOSING, shield=True):
                 await self._body.abandon()
 

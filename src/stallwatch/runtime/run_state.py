@@ -104,7 +104,25 @@ class RunState:
         self.trace: Any = None
         self.reader: ChunkReader | None = None
         self.interrupt = "none"
-        # How it stands with its attempts; see ``retrying``.
+        self.scope: Run | None = current_run()
+        self._begin_attempts()
+        self._begin_below()
+        # What was found of its waits, and how it ended.
+        self.stall: Stall | None = None
+        self.own_stalls = 0
+        self.pending: Stall | Whole | None = None
+        self.error_type: str | None = None
+        self.error_text: str | None = None
+        self.status_code: int | None = None
+        self.request_id: str | None = None
+        self.answerless: str | None = None
+        self.closed = self.backstopped = self.forgotten = self.orphaned = False
+        self.ended_at: float | None = None
+        self._gaps: array[float] | None = None
+        self._untold = True
+
+    def _begin_attempts(self) -> None:
+        """How it stands with its attempts; see ``retrying``."""
         self.attempt: Attempt | None = None
         self.failed: Attempt | None = None
         self.decided: Following | None = None
@@ -122,21 +140,6 @@ class RunState:
         self.race: RaceResult | None = None
         self.held = False
         self.answered: Attempt | None = None
-        # What was found of its waits, and how it ended.
-        self.stall: Stall | None = None
-        self.own_stalls = 0
-        self.pending: Stall | Whole | None = None
-        self.error_type: str | None = None
-        self.error_text: str | None = None
-        self.status_code: int | None = None
-        self.request_id: str | None = None
-        self.answerless: str | None = None
-        self.closed = self.backstopped = self.forgotten = self.orphaned = False
-        self.ended_at: float | None = None
-        self.scope: Run | None = current_run()
-        self._gaps: array[float] | None = None
-        self._untold = True
-        self._begin_below()
 
     def _begin_below(self) -> None:
         """The transport below, and the means to wake whoever waits for it; see ``waking``."""

@@ -20,14 +20,14 @@ from stallwatch.testing.wire import (
 )
 
 
-class TranscriptForm:
-    """Each `Token` is a piece of the transcript, `Finish` the whole of it."""
+class _EventsForm:
+    """What the forms made of events have in common: pieces, and an event that ends them."""
 
     media_type = EVENT_STREAM
+    name: str
 
     def __init__(self) -> None:
         self._counts = TokenCounts()
-        self._texts: list[str] = []
         self._error: JsonObject | None = None
 
     def frames(self, step: do.Step) -> list[Frame]:
@@ -46,7 +46,23 @@ class TranscriptForm:
                 self._error, frame = error_event(step)
                 return [frame]
             case _:
-                raise UnplayableStep(f"{type(step).__name__} has no transcription form")
+                raise UnplayableStep(f"{type(step).__name__} has no {self.name} form")
+
+    def _delta(self, text: str) -> Frame:
+        raise NotImplementedError
+
+    def _done(self, usage: do.Usage | None) -> Frame:
+        raise NotImplementedError
+
+
+class TranscriptForm(_EventsForm):
+    """Each `Token` is a piece of the transcript, `Finish` the whole of it."""
+
+    name = "transcription"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: list[str] = []
 
     def _delta(self, text: str) -> Frame:
         self._counts.text += 1
@@ -99,30 +115,10 @@ class SpeechForm:
         raise UnplayableStep("speech is never whole")
 
 
-class SpeechEventsForm:
+class SpeechEventsForm(_EventsForm):
     """Speech with ``stream_format="sse"``: each `Token` a piece of sound, `Finish` the event that ends it."""
 
-    media_type = EVENT_STREAM
-
-    def __init__(self) -> None:
-        self._counts = TokenCounts()
-
-    def frames(self, step: do.Step) -> list[Frame]:
-        match step:
-            case do.Role() | do.Done():
-                return []
-            case do.Token():
-                return [self._delta(step.text)]
-            case do.Finish():
-                before = [self._delta(step.text)] if step.text else []
-                return [*before, self._done(step.usage)]
-            case do.Usage():
-                self._counts.stated = step
-                return []
-            case do.ErrorFrame():
-                return [error_event(step)[1]]
-            case _:
-                raise UnplayableStep(f"{type(step).__name__} has no speech form")
+    name = "speech"
 
     def _delta(self, text: str) -> Frame:
         self._counts.text += 1
