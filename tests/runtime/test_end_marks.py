@@ -95,6 +95,17 @@ def test_a_long_idle_limit_does_not_make_a_marked_answer_wait(
 
 
 @drivers
+def test_silence_after_a_mark_inside_content_is_a_stall(plain: Place, driver: Driver) -> None:
+    """The network may cut a line right behind what the model says of the protocol."""
+    said = b'data: {"choices":[{"index":0,"delta":{"content":"It ends with data: [DONE]'
+    plain.gateway.script("m", [TOKEN, Wait(0.03), TOKEN, Wait(0.03), Raw(said), Silence()])
+    with instrumented(first_token=9, thinking=9, idle=0.3) as captured:
+        told = _tell(driver, plain)
+    assert told.text == "aa"
+    expect.stalled(captured, told.error, phase="idle", limit=0.3, wire="keepalive_only", chunks=2)
+
+
+@drivers
 def test_a_mark_inside_content_ends_nothing(plain: Place, driver: Driver) -> None:
     plain.gateway.script("m", [TOKEN, Raw(b": data: [DONE]\n\n"), Wait(0.03), TOKEN, Eof()])
     with instrumented(first_token=5, thinking=5, idle=5) as captured:

@@ -8,6 +8,7 @@ recorded, never by its class.
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from typing import Any
 
@@ -28,8 +29,8 @@ __all__ = ["FLUSH_EVERY", "InFlight"]
 FLUSH_EVERY = 128
 """Gaps kept before they are recorded in one go, always ahead of a wait and never between a chunk and its reader."""
 
-_END_MARKS = (b"data: [DONE]", b"data:[DONE]")
-"""What the bytes of a completed event stream end with, white space apart."""
+_END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]\s*\Z")
+"""What the bytes of a completed event stream end with; within a line it is what a model says of the protocol."""
 
 _MARK_END = b"DONE]"
 
@@ -87,7 +88,7 @@ class InFlight(RunState):
         # The newest bytes with the last of those before: the network may cut the mark in two.
         tail = self.tail = data[-_TAIL:] if len(data) >= _TAIL else (self.tail + data)[-_TAIL:]
         if _MARK_END in tail or tracker.end_marked:
-            marked = tail.rstrip().endswith(_END_MARKS)
+            marked = _END_MARK.search(tail) is not None
             if marked is not tracker.end_marked and not only_comments(data):
                 tracker.on_end_mark(marked)
 
