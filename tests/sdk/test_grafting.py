@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import inspect
 import itertools
+import sys
+import weakref
 from collections.abc import Callable
 from functools import partial, wraps
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import openai
@@ -208,3 +212,39 @@ def test_a_call_without_its_instance_fails_as_it_does_without_us() -> None:
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'self'"):
         module.plain()
     made.remove()
+
+
+async def _doubled_async(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+    return "ours", await wrapped(*args, **kwargs)
+
+
+def test_calls_need_nothing_that_a_program_may_load_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reloaders and test suites drop modules, this one included, while the SDK's functions are changed."""
+    module = _module("def plain(self): return 1\nasync def awaited(self): return 2")
+    made = [graft(module.plain, module, _doubled), graft(module.awaited, module, _doubled_async)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "stallwatch"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert module.plain(0) == ("ours", 1)
+    assert asyncio.run(module.awaited(0)) == ("ours", 2)
+    for each in made:
+        assert each is not None
+        each.remove()
+    assert module.plain(0) == 1
+    assert asyncio.run(module.awaited(0)) == 2
+
+
+def test_a_graft_is_freed_when_nobody_can_call_it_any_more() -> None:
+    module = _module("def plain(self): return 1")
+    made = graft(module.plain, module, _doubled)
+    assert made is not None
+    held, stand_in = weakref.ref(made), weakref.ref(module.plain.__code__)
+    copied = FunctionType(module.plain.__code__, vars(module))
+    made.remove()
+    del made
+    gc.collect()
+    assert held() is not None
+    assert copied(0) == 1
+    del copied
+    gc.collect()
+    assert held() is None
+    assert stand_in() is None

@@ -9,23 +9,26 @@ its span open, when a run begins. The attribute stays the object it always was.
 
 The code that was there moves to a twin, which is what is called on. Only a plain function of the SDK without free
 variables can be changed like this; ``graft`` returns None for anything else.
+
+The stand-in has its graft among its constants, and looks nothing up by name: a program may load this module anew, or
+drop it from ``sys.modules``, while the SDK's functions are changed. It also keeps the graft for as long as somebody may
+call it, and no longer.
 """
 
 from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-__all__ = ["Graft", "entered", "graft"]
+__all__ = ["Graft", "graft"]
 
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 
-_KEY = "the key of the graft"
-_grafts: dict[str, Graft] = {}
-"""By key, for good: a call may have entered the stand-in's code just before it was taken away."""
+_PLACE = "the place of the graft"
 
 
 class Graft:
@@ -41,18 +44,17 @@ class Graft:
         self._twin.__qualname__ = function.__qualname__
         self._wrapper = wrapper
         self._active = True
-        # Numbered: the stand-in of an earlier graft may live on below another tool's, and must stay its own.
-        key = f"{function.__module__}.{function.__qualname__} {len(_grafts)}"
-        _grafts[key] = self
-        self._ours = _stand_in(function, key)
+        ours = _stand_in(function, self.call)
+        # Weakly: it holds this, and no collection looks into code.
+        self._ours = weakref.ref(ours)
         self._signature = inspect.signature(function)
-        _give(function, self._ours)
+        _give(function, ours)
         function.__signature__ = self._signature  # type: ignore[attr-defined]
 
     def remove(self) -> None:
         """Give the function its code back; where another tool has changed it since, ours passes calls through."""
         self._active = False
-        if self.function.__code__ is self._ours:
+        if self.function.__code__ is self._ours():
             _give(self.function, self._theirs)
         if vars(self.function).get("__signature__") is self._signature:
             del self.function.__signature__  # type: ignore[attr-defined]
@@ -79,11 +81,6 @@ def graft(method: Any, module: ModuleType, wrapper: Wrapper) -> Graft | None:
     return None if function.__closure__ else Graft(function, wrapper)
 
 
-def entered(key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Perform a call of a grafted function."""
-    return _grafts[key].call(args, kwargs)
-
-
 def _give(function: FunctionType, code: CodeType) -> None:
     # Python 3.13 and later warn when a generator's place is taken by a plain function, which is meant here: what it
     # returns is the iterator itself.
@@ -92,25 +89,23 @@ def _give(function: FunctionType, code: CodeType) -> None:
         function.__code__ = code
 
 
-def _stand_in(function: FunctionType, key: str) -> CodeType:
+def _stand_in(function: FunctionType, enter: Callable[..., Any]) -> CodeType:
     code = (_asynchronous if inspect.iscoroutinefunction(function) else _synchronous).__code__
     return code.replace(
-        co_consts=tuple(key if constant == _KEY else constant for constant in code.co_consts),
+        co_consts=tuple(enter if constant == _PLACE else constant for constant in code.co_consts),
         co_name=function.__name__,
         co_qualname=function.__qualname__,
     )
 
 
-# Run with the globals of the SDK's module, so they must fetch what they need.
+# Run with the globals of the SDK's module, so no name of this one is known to them.
 
 
 def _synchronous(*args: Any, **kwargs: Any) -> Any:
-    from stallwatch.sdk.grafting import entered as enter
-
-    return enter("the key of the graft", args, kwargs)
+    enter: Any = "the place of the graft"
+    return enter(args, kwargs)
 
 
 async def _asynchronous(*args: Any, **kwargs: Any) -> Any:
-    from stallwatch.sdk.grafting import entered as enter
-
-    return await enter("the key of the graft", args, kwargs)
+    enter: Any = "the place of the graft"
+    return await enter(args, kwargs)
