@@ -122,14 +122,11 @@ class MetricRecorder:
         labels: Labels = {Attr.OPERATION: call.operation, Attr.PROVIDER: call.provider}
         if model is not None:
             labels[Attr.REQUEST_MODEL] = model
-        if model is not catalogue.OTHER:
-            self._labels[key] = labels
-        elif (call.operation, call.provider, catalogue.OTHER) in self._labels:
-            return self._labels[(call.operation, call.provider, catalogue.OTHER)]
-        else:
-            self._labels[(call.operation, call.provider, catalogue.OTHER)] = labels
-        self._preset(labels, run)
-        return labels
+        # Of two threads that see a model first at once, one makes it: what is kept by identity must be kept for good.
+        kept = self._labels.setdefault((call.operation, call.provider, model), labels)
+        if kept is labels:
+            self._preset(labels, run)
+        return kept
 
     def _labelled(self, labels: Labels, name: str, value: str) -> Labels:
         """Return ``labels`` with one more, whose value is of a closed list; the values of no two names are the same."""
