@@ -8,6 +8,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseErrorEvent, ResponseFailedEvent
 
+from stallwatch.sdk import chunks
 from stallwatch.sdk.chunks import Reader, Response, read_whole
 
 
@@ -108,3 +109,20 @@ def test_the_code_of_a_failure_is_one_of_few(sent: Any, failed: str, error: str)
     reader = Reader()
     reader.facts(ResponseErrorEvent.construct(type="error", code=sent, message="m"))
     assert reader.failure() == error
+
+
+def test_names_that_servers_make_up_are_not_kept_for_good() -> None:
+    for number in range(1000):
+        response = Response()
+        response.note_identity({"model": f"m-{number}", "system_fingerprint": f"fp-{number}"})
+        assert (response.model, response.fingerprint) == (f"m-{number}", f"fp-{number}")
+    assert len(chunks._texts) <= chunks._TEXTS_KEPT
+
+
+@pytest.mark.parametrize("content", [[{"type": "thinking", "thinking": "a"}], 5], ids=["parts", "number"])
+def test_content_that_is_no_text_means_the_same_in_every_chunk(content: Any) -> None:
+    said = chunk(choices=[{"index": 0, "delta": {"content": content}, "finish_reason": None}])
+    reader = Reader()
+    first, later = reader.facts(said), reader.facts(said)
+    assert first is later
+    assert reader.response.characters == 0

@@ -8,7 +8,6 @@ the SDK does not know. What telemetry wants of the response (id, model, usage) i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -137,7 +136,7 @@ class Reader:
             choice = choices[0].__dict__
             delta = choice.get("delta")
             content = None if delta is None else delta.__dict__.get("content")
-            if content and choice.get("finish_reason") is None:
+            if content and type(content) is str and choice.get("finish_reason") is None:
                 response.characters += len(content)
                 return VISIBLE
         if "choices" in fields:
@@ -305,10 +304,19 @@ def _characters(entries: Mapping[str, Any]) -> int:
     return count
 
 
+_TEXTS_KEPT = 256
+_texts: dict[str, str] = {}
+"""Not ``sys.intern``: on Python 3.12 it keeps for good whatever a server makes up."""
+
+
 def _shared(value: object) -> str | None:
     """Return a text that many streams have in common, as one object for all."""
     text = text_of(value)
-    return None if text is None else sys.intern(text)
+    if text is None:
+        return None
+    if len(_texts) >= _TEXTS_KEPT:
+        _texts.clear()
+    return _texts.setdefault(text, text)
 
 
 def _items(value: object) -> Iterable[Mapping[str, Any]]:
