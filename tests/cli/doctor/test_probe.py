@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from types import FunctionType, SimpleNamespace
+from typing import Any
 
 import openai
 import openai._base_client as base
@@ -161,6 +163,24 @@ def test_the_phases_of_a_call_to_an_endpoint_are_timed(gateway: FaultGateway) ->
     assert found["call"].data["interrupt"] == "proven"
     (request,) = gateway.ledger().requests
     assert (request.model, request.stream, request.retry_count) == ("theirs", True, 0)
+
+
+def test_making_the_client_is_no_part_of_the_phases(
+    gateway: FaultGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = openai.DefaultHttpxClient
+
+    def slowly(**options: Any) -> Any:
+        time.sleep(0.4)
+        return made(**options)
+
+    monkeypatch.setattr(openai, "DefaultHttpxClient", slowly)
+    gateway.script("theirs", "late-headers:seconds=0.2,tokens=3,gap=0")
+    seconds = {key: finding.data.get("seconds") for key, finding in _endpoint(gateway, "theirs").items()}
+    # The first token's time comes from the run's own clock, which starts a moment after the call.
+    assert seconds["first-token"] > seconds["first-chunk"] - 0.05
+    assert seconds["first-token"] > seconds["first-byte"] - 0.05
+    assert seconds["connect"] < 0.4
 
 
 REFUSED = {
