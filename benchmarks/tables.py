@@ -151,11 +151,15 @@ def versions(found: dict[str, Any]) -> str:
     """Return what was measured on."""
     told = found["versions"]
     ours = ", ".join(f"{name} {version}" for name, version in told["bare"].items())
-    apart = [
-        f"{VARIANTS[name].what} on openai {told[name]['openai']}"
-        for name in told
-        if told[name]["openai"] != told["bare"]["openai"] and name in PEERS
-    ]
+    apart = []
+    for name in PEERS:
+        others = [
+            f"{package} {version}"
+            for package, version in told.get(name, {}).items()
+            if told["bare"].get(package, version) != version
+        ]
+        if others:
+            apart.append(f"{VARIANTS[name].what} on {', '.join(others)}")
     return f"{found['system']}. {ours}." + (f" {'; '.join(apart)}." if apart else "") + "\n"
 
 

@@ -51,6 +51,13 @@ def test_every_variant_and_every_target_is_told_of() -> None:
         assert VARIANTS[name].what in tables.shares(KEPT)
 
 
+def test_what_a_peer_was_measured_on_is_told_where_it_is_something_else() -> None:
+    found = made_up()
+    assert " on openai " not in tables.versions(found)
+    found["versions"]["logfire"] = {"openai": "2.9", "unknown": "1"}
+    assert "Logfire on openai 2.9." in tables.versions(found)
+
+
 def test_a_missed_target_is_called_missed() -> None:
     target = targets.Target("a thing", 10, "µs", lambda found: float(found["value"]))
     assert target.row({"value": 10})[-1] == "met"
