@@ -48,6 +48,25 @@ def test_the_http_library_is_the_one_the_sdk_stands_on() -> None:
     assert found.value == f"{found.data['library']} {found.data['installed'][found.data['library']]}"
 
 
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ((), "asyncio and threads"),
+        (("trio", "uvloop"), "asyncio and threads; installed: uvloop 9.9, trio 9.9"),
+    ],
+    ids=["none", "some"],
+)
+def test_loops_that_are_installed_are_told_beside_those_that_are_always_there(
+    there: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, loops = versions.installed, ("uvloop", "trio", "gevent", "eventlet")
+    monkeypatch.setattr(versions, "importable", lambda name: name in there)
+    monkeypatch.setattr(versions, "installed", lambda name: "9.9" if name in loops else real(name))
+    found = by_key(versions.versions())["event-loops"]
+    assert found.value == told
+    assert found.data["packages"] == dict.fromkeys(there, "9.9")
+
+
 def test_without_the_otel_sdk_calls_are_guarded_and_nothing_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

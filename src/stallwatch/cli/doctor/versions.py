@@ -188,5 +188,6 @@ def _telemetry() -> Finding:
 
 def _concurrency() -> Finding:
     there = {name: installed(name) for name in _CONCURRENCY if importable(name)}
-    told = ", ".join(f"{name} {here}" for name, here in there.items()) or "asyncio and threads"
+    found = ", ".join(f"{name} {here}" for name, here in there.items())
+    told = "asyncio and threads" + (f"; installed: {found}" if found else "")
     return ok("event-loops", "event loops", told, packages=there)
