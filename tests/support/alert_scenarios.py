@@ -219,7 +219,7 @@ RETRIES = [
         | failed("retry", "0x9 1x60", "rare")
         | failed("retry", "0x9 1x60", "rare", role="retry")
         | failed("exhausted", "0x9 1x60", "rare", role="retry"),
-        firing={"7m": [], "29m": ["LLMStreamRetriesNotHelping:m"]},
+        firing={"9m": [], "29m": ["LLMStreamRetriesNotHelping:m"]},
     ),
     Scenario(
         name="retries that fail by not being worth a further one are in vain as well",
