@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.bounds import LATE
 from support.connects import quick_client
 from support.drivers import DRIVERS, Driver, Told
 from support.places import Place
+from support.stage import Stage, play
 from support.telemetry import instrumented
 
 # Vendors that never send a finish reason: the mark is all that tells of the end.
@@ -91,6 +93,27 @@ def test_a_long_idle_limit_does_not_make_a_marked_answer_wait(
     assert told.error is None
     assert told.text == "aa"
     assert told.after_last <= 0.3 + LATE
+    expect.ended(captured, "completed")
+
+
+@drivers
+def test_a_reader_of_lines_waits_no_longer_after_the_mark(
+    plain: Place, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stallwatch.core.phases.WHOLE_ANSWER_WAIT", 0.3)
+    plain.gateway.script("m", [TOKEN, Wait(0.03), TOKEN, Wait(0.03), Raw(MARK), Silence()])
+
+    async def story(stage: Stage) -> None:
+        client = stage.client(plain.base_url, http_client=quick_client(is_async=driver.is_async))
+        async with stage.inside(client):
+            response = (await stage.chat(client, "m")).response
+            lines = response.aiter_lines() if stage.is_async else response.iter_lines()
+            began = time.monotonic()
+            assert (await stage.all(lines))[-2:] == ["data: [DONE]", ""]
+            assert time.monotonic() - began <= 0.06 + 0.3 + LATE
+
+    with instrumented(first_token=9, thinking=9, idle=9) as captured:
+        play(driver, story)
     expect.ended(captured, "completed")
 
 

@@ -63,7 +63,7 @@ class Attempt:
     """Whether the server reported its token usage; what it did not report is unknown, not zero."""
     following: Following | None = None
     """Only of an attempt that failed."""
-    _open: bool = field(default=True, repr=False)
+    _open: bool = field(default=True, repr=False, compare=False)
 
     def claim(self) -> bool:
         """Return True to the one who is to close it: a leg may end in its thread while it is told lost in another."""

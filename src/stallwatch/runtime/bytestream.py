@@ -199,6 +199,12 @@ class AsyncProxy(_Proxy):
         finally:
             await body.leave()
 
+    def _took(self, data: bytes | None) -> None:
+        """As in the synchronous case; after the end mark the watch has to look earlier than it was to."""
+        super()._took(data)
+        if data is not None and self._run.tracker.end_marked:
+            task_waiter.waiter_of(self._run).look_ahead()
+
     async def _close_after(self, error: BaseException) -> None:
         """As in the synchronous case; shielded, because an enclosing scope that is cancelled would cut it short."""
         if isinstance(error, Exception) or (

@@ -118,7 +118,8 @@ class Waiter:
     def look_ahead(self) -> None:
         """Make sure the watch looks at the present deadline; call when it may have come closer."""
         task, due = self.task, self._run.due()
-        self._phase = self._run.tracker.phase
+        # Where nobody waits, the next wait looks for itself.
+        self._phase = None if task is None else self._run.tracker.phase
         if task is not None and due is not None:
             self._watch_of(task).arm(self, self._instant(due.at))
 
