@@ -119,7 +119,12 @@ def _unit_tests(
                 "alert_rule_test": [_told(one, goal) for one in told_in.get(scenario.name, [])],
             }
         )
-    described = {"rule_files": [rules], "evaluation_interval": interval, "group_eval_order": ORDER, "tests": tests}
+    described = {
+        "rule_files": [rules],
+        "evaluation_interval": interval,
+        "group_eval_order": ORDER,
+        "tests": tests,
+    }
     return json.dumps(described, indent=1)
 
 
