@@ -42,6 +42,7 @@ def _cut_at(position: int) -> list[Any]:
 
 ENDS: dict[str, list[Any]] = {
     "whole": [Raw(MARK)],
+    "split behind the field's name": _cut_at(4),
     "split in its name": _cut_at(9),
     "split before the blank line": _cut_at(12),
     "split within the blank line": _cut_at(13),

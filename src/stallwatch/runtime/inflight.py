@@ -89,7 +89,8 @@ class InFlight(RunState):
         tail = self.tail = data[-_TAIL:] if len(data) >= _TAIL else (self.tail + data)[-_TAIL:]
         if _MARK_END in tail or tracker.end_marked:
             marked = _END_MARK.search(tail) is not None
-            if marked is not tracker.end_marked and not only_comments(data):
+            # A comment does not undo the mark; but what begins with a colon may be the rest of the mark's own line.
+            if marked is not tracker.end_marked and (marked or not only_comments(data)):
                 tracker.on_end_mark(marked)
 
     def on_bytes_below(self, data: bytes) -> None:

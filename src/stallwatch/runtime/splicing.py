@@ -10,6 +10,7 @@ Rules
   and own retries are the SDK's. What that raises is raised to the reader.
 * The response the user holds takes over status, headers and the rest from the one that answered. Closing it closes the
   body that is live, also while the request is being sent again.
+* A connection lost inside the first event, and not to be tried again: what was held back passes ahead of the error.
 * An error in the first event is a failure of the attempt. If it is not to be tried again it passes, and the SDK raises
   it as ever. A body that ends without any event is a failure too, but not one the SDK raises, so neither do we.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -162,6 +163,22 @@ class Splice:
             return None if run.pending.phase is Phase.TOTAL else Failure(stalled=True)
         return failure_of(error) if isinstance(error, Exception) and run.pending is None else None
 
+    def _held_at(self, error: BaseException) -> bytes:
+        """Return what was held back when the connection was lost for good, to be handed on ahead of ``error``."""
+        run, opening = self._run, self._opening
+        if (
+            opening is None
+            or run.ended
+            or run.over
+            or run.pending is not None
+            or not isinstance(error, Exception)
+        ):
+            return b""
+        rest = opening.rest()
+        if rest:
+            self._settle_down()
+        return rest
+
     def _settle_down(self) -> None:
         """Something passes: from here on there is nothing to be sent again, and nothing is kept for it."""
         self._run.delivered = self.settled = True
@@ -203,7 +220,11 @@ class SyncSplice(Splice):
             except Exception as error:
                 failure = self._failure(error)
                 if failure is None or not self._follows(failure):
-                    raise
+                    held = self._held_at(error)
+                    if not held:
+                        raise
+                    self.pieces = _raising(error)
+                    return held
                 self._error = error
                 if not self._try_again():
                     return None
@@ -281,7 +302,11 @@ class AsyncSplice(Splice):
                 data = await step
             except (Exception, asyncio.CancelledError) as error:
                 if not await self._follows_error(error):
-                    raise
+                    held = self._held_at(error)
+                    if not held:
+                        raise
+                    self.pieces = _raising_async(error)
+                    return held
                 if not await self._try_again():
                     return None
                 continue
@@ -356,6 +381,16 @@ class AsyncSplice(Splice):
         return await again.send()
 
 
+def _raising(error: BaseException) -> Iterator[bytes]:
+    raise error
+    yield b""
+
+
+async def _raising_async(error: BaseException) -> AsyncIterator[bytes]:
+    raise error
+    yield b""
+
+
 def _failure_in(event: bytes) -> Failure | None:
     """Return the failure that the first event of a stream tells of, if it is one."""
     if event.strip() == b"[DONE]":
@@ -364,6 +399,7 @@ def _failure_in(event: bytes) -> Failure | None:
         return None
     try:
         payload = json.loads(event)
-    except ValueError:
+    except (ValueError, RecursionError):
+        # No JSON, or nested too deep for the parser.
         return None
     return failure_of_frame(payload) if isinstance(payload, Mapping) else None
