@@ -23,11 +23,10 @@ from stallwatch.core.phases import Limits
 from stallwatch.core.words import Mode
 from stallwatch.durations import LONGEST
 from stallwatch.resolution import ResolvedPolicy
-from stallwatch.runtime.error_frames import failure_of_frame
+from stallwatch.runtime.error_frames import failure_in, failure_of_frame
 from stallwatch.runtime.failures import describe
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.retry_after import server_wait, should_retry_header
-from stallwatch.runtime.splicing import _failure_in
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.telemetry.recorder import Call, Recorders
 
@@ -214,4 +213,4 @@ def test_any_headers_say_how_long_to_wait_or_nothing(seconds, milliseconds, says
 def test_an_error_nested_deeper_than_the_parser_goes_is_no_failure_of_ours(depth: int) -> None:
     opening = Opening()
     opening.take(b'data: {"error":' + b"[" * depth + b"]" * depth + b"}\n\n")
-    assert isinstance(_failure_in(opening.event or b""), Failure | None)
+    assert isinstance(failure_in(opening.event or b""), Failure | None)

@@ -5,16 +5,33 @@ Only codes, types and ids are taken, and only where they are short identifiers; 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from stallwatch.core.classify import Failure
 
-__all__ = ["details_of", "failure_of_frame", "id_of", "mappings_of", "member"]
+__all__ = ["details_of", "failure_in", "failure_of_frame", "id_of", "mappings_of", "member"]
 
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,48}")
+_MARKS = (b'"error"', b"response.failed")
+"""One of these is in every error frame, and in next to no other first event."""
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+def failure_in(event: bytes) -> Failure | None:
+    """Return the failure that the first event of a stream tells of, if it is one."""
+    if event.strip() == b"[DONE]":
+        return Failure(body="empty")
+    if not any(mark in event for mark in _MARKS):
+        return None
+    try:
+        payload = json.loads(event)
+    except (ValueError, RecursionError):
+        # No JSON, or nested too deep for the parser.
+        return None
+    return failure_of_frame(payload) if isinstance(payload, Mapping) else None
 
 
 def failure_of_frame(payload: Mapping[str, Any]) -> Failure | None:

@@ -18,8 +18,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Protocol
 
 import anyio
@@ -30,15 +29,12 @@ from stallwatch.core.opening import Opening
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Phase, RetryDecision
 from stallwatch.runtime import retrying, task_waiter, waker, waking
-from stallwatch.runtime.error_frames import failure_of_frame
+from stallwatch.runtime.error_frames import failure_in
 from stallwatch.runtime.failures import failure_of
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.waiter import Broken
 
 __all__ = ["Again", "AsyncSplice", "Splice", "SyncSplice"]
-
-_MARKS = (b'"error"', b"response.failed")
-"""One of these is in every error frame, and in next to no other first event."""
 
 
 class Again(Protocol):
@@ -118,7 +114,7 @@ class Splice:
         passed = opening.take(data)
         if not opening.over:
             return passed, None
-        failure = _failure_in(opening.event or b"")
+        failure = failure_in(opening.event or b"")
         self._opening = None
         if failure is not None and self._follows(failure):
             return b"", failure
@@ -389,17 +385,3 @@ def _raising(error: BaseException) -> Iterator[bytes]:
 async def _raising_async(error: BaseException) -> AsyncIterator[bytes]:
     raise error
     yield b""
-
-
-def _failure_in(event: bytes) -> Failure | None:
-    """Return the failure that the first event of a stream tells of, if it is one."""
-    if event.strip() == b"[DONE]":
-        return Failure(body="empty")
-    if not any(mark in event for mark in _MARKS):
-        return None
-    try:
-        payload = json.loads(event)
-    except (ValueError, RecursionError):
-        # No JSON, or nested too deep for the parser.
-        return None
-    return failure_of_frame(payload) if isinstance(payload, Mapping) else None
