@@ -18,7 +18,17 @@ ROOT = "stallwatch"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core",),
-    ("catalogue", "clock", "durations", "errors", "policy", "policy_blocks", "resolution", "version"),
+    (
+        "catalogue",
+        "clock",
+        "durations",
+        "errors",
+        "foreign_errors",
+        "policy",
+        "policy_blocks",
+        "resolution",
+        "version",
+    ),
     ("known_settings",),
     ("settings",),
     ("telemetry",),

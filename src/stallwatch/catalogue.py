@@ -36,6 +36,9 @@ MODEL_CAP = 100
 """Combinations of operation, provider and model per process before further models are folded into ``OTHER``; with
 the presets of each, the telemetry SDK's limit of 2000 series an instrument is not far."""
 
+ERROR_CAP = 50
+"""Values of ``error.type`` on metrics before further ones are folded into ``OTHER``: more than programs have."""
+
 
 class Attr:
     """Attribute names, on spans and (the short list in ``MetricSpec.attributes``) on metrics.

@@ -15,6 +15,7 @@ from opentelemetry.trace import NoOpTracer, get_tracer
 
 from stallwatch import settings
 from stallwatch.catalogue import SCOPE
+from stallwatch.foreign_errors import told_of
 from stallwatch.policy import Policy
 from stallwatch.resolution import Layers
 from stallwatch.runtime import registry
@@ -146,7 +147,7 @@ def _spans(provider: Any) -> SpanRecorder:
     try:
         return SpanRecorder(get_tracer(SCOPE, __version__, provider, schema_url=SCHEMA_URL))
     except Exception as error:
-        log.warning("no spans: the tracer provider failed: %s", type(error).__name__, exc_info=error)
+        log.warning("no spans: the tracer provider failed: %s", told_of(error))
         return SpanRecorder(NoOpTracer())
 
 
@@ -154,5 +155,5 @@ def _metrics(provider: Any) -> MetricRecorder:
     try:
         return MetricRecorder(get_meter(SCOPE, __version__, provider, schema_url=SCHEMA_URL), registry.live)
     except Exception as error:
-        log.warning("no metrics: the meter provider failed: %s", type(error).__name__, exc_info=error)
+        log.warning("no metrics: the meter provider failed: %s", told_of(error))
         return MetricRecorder(NoOpMeter(SCOPE), registry.live)

@@ -11,8 +11,8 @@ import pytest
 
 from stallwatch.catalogue import Attr
 from stallwatch.sdk.requests import body_of, call_of, choices_of, endpoint_of
-from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
 from stallwatch.telemetry.recorder import Call
+from stallwatch.telemetry.values import count_of, integer_of, real_of, text_of
 
 
 class Model(str, Enum):  # noqa: UP042

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from stallwatch.clock import monotonic
+from stallwatch.foreign_errors import told_of
 
 __all__ = ["LINGER", "HelperThread", "Job"]
 
@@ -90,4 +91,4 @@ def _do(job: Job) -> None:
         job()
     except Exception as error:
         # One that fails must not take the thread, and with it all others, along.
-        log.warning("stallwatch: a clean-up failed: %s", type(error).__name__, exc_info=error)
+        log.warning("stallwatch: a clean-up failed: %s", told_of(error))

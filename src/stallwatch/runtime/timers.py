@@ -23,6 +23,7 @@ from contextvars import Context
 from typing import Protocol
 
 from stallwatch.clock import monotonic
+from stallwatch.foreign_errors import told_of
 
 __all__ = ["Watch", "Watched", "watch_of"]
 
@@ -138,7 +139,7 @@ def _ask(who: Watched, now: float) -> float | None:
         return who.on_due(now)
     except Exception as error:
         # One wait that cannot be judged must not take the others' timer with it.
-        log.warning("stallwatch: a wait could not be judged: %s", type(error).__name__, exc_info=error)
+        log.warning("stallwatch: a wait could not be judged: %s", told_of(error))
         return None
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import trio
 from trio import lowlevel
 
+from stallwatch.foreign_errors import told_of
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.timers import Watch, Watched
@@ -79,7 +80,7 @@ async def _quietly(task: Callable[..., Awaitable[object]], *arguments: Any) -> N
         await task(*arguments)
     except Exception as error:
         # From a system task an error would take the whole run along.
-        log.debug("stallwatch: a task of its own has failed: %s", type(error).__name__, exc_info=error)
+        log.debug("stallwatch: a task of its own has failed: %s", told_of(error))
 
 
 _watches: weakref.WeakKeyDictionary[lowlevel.TrioToken, _TrioWatch] = weakref.WeakKeyDictionary()

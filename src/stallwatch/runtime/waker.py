@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 
+from stallwatch.foreign_errors import told_of
 from stallwatch.runtime import registry
 from stallwatch.runtime.helper_thread import HelperThread, Job
 
@@ -45,7 +46,7 @@ def _wakes(wake: Wake) -> bool:
         return wake()
     except Exception as error:
         # As a loop that has been closed meanwhile; the others must be woken all the same.
-        log.debug("stallwatch: a call could not be woken: %s", type(error).__name__, exc_info=error)
+        log.debug("stallwatch: a call could not be woken: %s", told_of(error))
         return False
 
 

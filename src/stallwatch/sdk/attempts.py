@@ -62,6 +62,8 @@ def begin_attempt(run: InFlight, client: Any, request: Any, *, is_async: bool) -
     run.headers_in = False
     run.tunnel = None
     run.request = request
+    # It may be a new one with each attempt.
+    run.secret = getattr(client, "api_key", None)
     extensions = request.extensions
     extensions[EXTENSION] = run
     if run.policy.mode is Mode.OFF:

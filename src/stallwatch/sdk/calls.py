@@ -42,8 +42,8 @@ from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
 from stallwatch.sdk.requests import body_of, call_of, choices_of, effort_of, endpoint_of
 from stallwatch.sdk.resending import Resend, encoding_of
-from stallwatch.sdk.values import text_of
 from stallwatch.sdk.wiring import Wiring
+from stallwatch.telemetry.values import text_of
 
 __all__ = [
     "attach_again",

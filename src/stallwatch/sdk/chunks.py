@@ -28,14 +28,16 @@ from stallwatch.core.chunks import (
     merge_facts,
 )
 from stallwatch.sdk.codes import code_of
-from stallwatch.sdk.values import count_of, text_of
 from stallwatch.telemetry.recorder import Usage
+from stallwatch.telemetry.values import count_of, text_of
 
 __all__ = ["Reader", "Response", "read_whole"]
 
 _EMPTY: Mapping[str, Any] = {}
 _REASONS_CAP = 128
 """Positions of the list of finish reasons; the largest ``n`` that OpenAI takes. A request may name any number."""
+_CHOICES_CAP = 4096
+"""Choices whose end is remembered: a server can make up as many as it has chunks."""
 
 _WITH_LAST_EVENT = ("response.", "image_generation.", "image_edit.", "transcript.text.", "speech.audio.")
 
@@ -75,9 +77,9 @@ class Response:
         """Remember a choice; True when it has just been finished."""
         if self._reasons is None:
             self._reasons = {}
-        if reason is None or index in self._reasons:
+        if reason is None or index in self._reasons or len(self._reasons) >= _CHOICES_CAP:
             return False
-        self._reasons[index] = reason
+        self._reasons[index] = reason if index < _REASONS_CAP else "error"
         return True
 
     def finish_reasons(self, choices: int) -> list[str] | None:
@@ -320,7 +322,8 @@ def _shared(value: object) -> str | None:
 
 
 def _items(value: object) -> Iterable[Mapping[str, Any]]:
-    return [_fields(item) for item in value] if isinstance(value, list) else ()
+    # One by one: there may be a million, and a copy of them all is no business of ours.
+    return map(_fields, value) if isinstance(value, list) else ()
 
 
 def _fields(value: object) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 The code is a text of the server's choice and becomes a metric attribute, so it must be one of few and never carry
 content. Codes that OpenAI documents pass. Of others only the first twenty of a process do, and only if they read like
-a code: short, of lower-case letters, digits and ``_ . -``, and without what looks like an id.
+a code: short, of lower-case letters, digits and ``_ . -``, and without what looks like an id or a key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 
-from stallwatch.sdk.values import text_of
+from stallwatch.telemetry.values import text_of
 
 __all__ = ["code_of"]
 
@@ -66,8 +66,9 @@ _ID = re.compile(
     r"|\d[a-z]+\d"
     r"|(?<![a-z0-9])(?:[a-z]+\d|\d+[a-z])[a-z0-9]{6,}"
     r"|^(?:req|resp|msg|chatcmpl|cmpl)[_-][a-z0-9]{12,}$"
+    r"|(?<![a-z0-9])(?:sk|pk|rk|gsk|xai)[_-]"
 )
-"""Four digits in a row, digits between and after letters, a long word of both, or the shape of a request id."""
+"""Four digits in a row, digits between and after letters, a long word of both, the shape of a request id, or a key."""
 
 
 class _Seen:

@@ -22,6 +22,7 @@ from wrapt import FunctionWrapper
 
 from stallwatch.clock import monotonic
 from stallwatch.core.words import Mode
+from stallwatch.foreign_errors import told_of
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.retrying import may_sdk_retry
@@ -329,4 +330,4 @@ def _warn_once(what: str, error: Exception) -> None:
     """Log what is off, the first time: a failure that comes with every call must not flood the host's log."""
     if what not in _warned:
         _warned.add(what)
-        log.warning("%s, and so may others: %s", what, type(error).__name__, exc_info=error)
+        log.warning("%s, and so may others: %s", what, told_of(error))

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from stallwatch.catalogue import Attr
 from stallwatch.sdk.providers import provider_of
-from stallwatch.sdk.values import count_of, integer_of, real_of, text_of
 from stallwatch.telemetry.recorder import Call
+from stallwatch.telemetry.values import count_of, integer_of, real_of, text_of
 
 __all__ = [
     "Endpoint",

@@ -36,6 +36,7 @@ from stallwatch.core.words import (
 )
 from stallwatch.telemetry.recorder import AttemptView, RunView
 from stallwatch.telemetry.spans import Trace
+from stallwatch.telemetry.values import TEXT_CAP
 
 __all__ = ["MetricRecorder"]
 
@@ -73,6 +74,7 @@ class MetricRecorder:
         "_attempt_duration",
         "_closed",
         "_duration",
+        "_errors",
         "_gap",
         "_hedges",
         "_labels",
@@ -94,6 +96,7 @@ class MetricRecorder:
         self._labels: dict[tuple[str, str, str | None], Labels] = {}
         self._closed: dict[tuple[int, str], Labels] = {}
         self._routed: set[int] = set()
+        self._errors: set[str] = set()
         self.active = True
         self._duration = _histogram(meter, catalogue.DURATION)
         self._time_to_first_chunk = _histogram(meter, catalogue.TIME_TO_FIRST_CHUNK)
@@ -135,6 +138,14 @@ class MetricRecorder:
         if found is None:
             found = self._closed[key] = {**labels, name: value}
         return found
+
+    def _error(self, kind: str) -> str:
+        """Return an ``error.type`` if it is one of the first, which are all where no program makes up classes."""
+        if kind not in self._errors:
+            if len(self._errors) >= catalogue.ERROR_CAP or len(kind) > TEXT_CAP:
+                return catalogue.OTHER
+            self._errors.add(kind)
+        return kind
 
     def _preset(self, labels: Labels, run: RunView) -> None:
         self._preset_retries(labels, _COMMON_RETRIES)
@@ -237,7 +248,8 @@ class MetricRecorder:
 
     def _record_standard(self, run: RunView, now: float, labels: Labels, context: Context) -> None:
         tracker = run.tracker
-        timed = labels if run.error_type is None else {**labels, Attr.ERROR_TYPE: run.error_type}
+        kind = run.error_type
+        timed = labels if kind is None else {**labels, Attr.ERROR_TYPE: self._error(kind)}
         self._duration.record(now - tracker.started, timed, context)
         if run.call.stream and tracker.first_chunk_at is not None:
             self._time_to_first_chunk.record(tracker.first_chunk_at - tracker.started, labels, context)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stallwatch.core.phases import Stall, Tracker
 from stallwatch.core.words import AttemptRole, HedgeResult, Outcome, RaceResult, RetryDecision, StallAction
+from stallwatch.foreign_errors import told_of
 from stallwatch.resolution import ResolvedPolicy
 
 if TYPE_CHECKING:
@@ -144,6 +145,10 @@ class RunView(Protocol):
     interrupt: str
     backstopped: bool
 
+    def quotes_secret(self, text: str) -> bool:
+        """Whether a server's text has the client's key in it."""
+        ...
+
     @property
     def attempts(self) -> int:
         """Attempts so far, those on other routes included."""
@@ -223,9 +228,7 @@ class Recorders:
         if not self._failed:
             # Once: a broken exporter must not flood the host's log.
             self._failed = True
-            log.warning(
-                "telemetry of stallwatch failed and is ignored: %s", type(error).__name__, exc_info=error
-            )
+            log.warning("telemetry of stallwatch failed and is ignored: %s", told_of(error))
 
     def start(self, run: RunView) -> None:
         """See Recorder.start."""

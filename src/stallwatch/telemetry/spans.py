@@ -22,6 +22,7 @@ from stallwatch.core.phases import Stall
 from stallwatch.core.words import HedgeResult, Outcome, RetryDecision, StallAction
 from stallwatch.telemetry.neighbours import suppressed, theirs
 from stallwatch.telemetry.recorder import AttemptView, FollowingView, RunView
+from stallwatch.telemetry.values import text_of
 
 __all__ = ["SpanRecorder", "Trace"]
 
@@ -97,7 +98,13 @@ class SpanRecorder:
         self._add(
             run,
             Event.FALLBACK,
-            lambda: {**_verdict(failed.following), Attr.FALLBACK_FROM: route, Attr.FALLBACK_TO: to},
+            lambda: _known(
+                {
+                    **_verdict(failed.following),
+                    Attr.FALLBACK_FROM: text_of(route),
+                    Attr.FALLBACK_TO: text_of(to),
+                }
+            ),
         )
 
     def hedge(self, run: RunView, result: HedgeResult, delay: float) -> None:
@@ -207,7 +214,8 @@ def _verdict(following: FollowingView | None) -> dict[str, Any]:
 
 
 def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
-    following = attempt.following
+    following, request_id = attempt.following, attempt.request_id
+    quoted = request_id is not None and run.quotes_secret(request_id)
     attributes: dict[str, Any] = {
         Attr.ATTEMPT_NUMBER: attempt.number,
         Attr.ATTEMPT_ROLE: attempt.role.value,
@@ -218,7 +226,7 @@ def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
         Attr.SERVER_ADDRESS: attempt.server_address,
         Attr.SERVER_PORT: attempt.server_port,
         Attr.HTTP_STATUS: attempt.status_code,
-        Attr.REQUEST_ID: attempt.request_id,
+        Attr.REQUEST_ID: None if quoted else request_id,
         Attr.CHUNKS: attempt.chunks if run.call.stream else None,
         Attr.OUTPUT_CHARACTERS: attempt.characters,
         Attr.USAGE_KNOWN: attempt.usage_known,
@@ -232,6 +240,32 @@ def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
     return _known(attributes)
 
 
+_SAID = (
+    Attr.REQUEST_ID,
+    Attr.RESPONSE_ID,
+    Attr.RESPONSE_MODEL,
+    Attr.RESPONSE_FINISH_REASONS,
+    Attr.OPENAI_RESPONSE_TIER,
+    Attr.OPENAI_FINGERPRINT,
+)
+"""What servers say of themselves, in whatever words they like."""
+
+
+def _withhold(run: RunView, attributes: dict[str, Any]) -> None:
+    """Leave out what a server says of itself if it gives the client's key back."""
+    response = run.response
+    said = f"{run.request_id}"
+    if response is not None:
+        reasons = attributes.get(Attr.RESPONSE_FINISH_REASONS)
+        said = (
+            f"{said} {response.id} {response.model} {reasons} {response.service_tier} {response.fingerprint}"
+        )
+    if run.quotes_secret(said):
+        for name in _SAID:
+            if run.quotes_secret(f"{attributes.get(name)}"):
+                attributes[name] = None
+
+
 def _known(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return those that have a value."""
     return {name: value for name, value in attributes.items() if value is not None}
@@ -242,7 +276,7 @@ _GOING_ON = frozenset({RetryDecision.RETRY, RetryDecision.FALLBACK})
 
 def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[str, Any]:
     tracker = run.tracker
-    response, policy = run.response, run.policy
+    response, policy, name, error = run.response, run.policy, run.scope_name, run.error_type
     attributes: dict[str, Any] = {
         Attr.OUTCOME: outcome.value,
         Attr.STALLED: outcome is Outcome.STALLED,
@@ -251,9 +285,9 @@ def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[s
         Attr.POLICY_MODE: policy.mode.value,
         Attr.INTERRUPT: run.interrupt,
         Attr.STALL_COUNT: run.stalls or None,
-        Attr.RUN_NAME: run.scope_name,
-        Attr.CANCEL_REASON: run.cancel_reason if outcome is Outcome.CANCELLED else None,
-        Attr.ERROR_TYPE: run.error_type,
+        Attr.RUN_NAME: None if name is None else text_of(name),
+        Attr.CANCEL_REASON: text_of(run.cancel_reason) if outcome is Outcome.CANCELLED else None,
+        Attr.ERROR_TYPE: None if error is None else text_of(error),
         Attr.HTTP_STATUS: run.status_code,
         Attr.REQUEST_ID: run.request_id,
         Attr.BACKSTOP: run.backstopped or None,
@@ -275,6 +309,7 @@ def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[s
         attributes[Attr.OUTPUT_CHARACTERS] = response.characters
     if standard:
         _add_response(run, attributes)
+    _withhold(run, attributes)
     return _known(attributes)
 
 
