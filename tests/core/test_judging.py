@@ -132,6 +132,34 @@ def test_the_grace_is_given_once_in_a_wait_even_when_its_deadline_moves() -> Non
     assert [rule(judge, 202, due=200), rule(judge, 202, due=200)] == [STALL, STALL]
 
 
+def test_a_deadline_that_had_passed_before_the_wait_began_is_granted_no_second_grace() -> None:
+    judge = Judge()
+    assert [rule(judge, 102), rule(judge, 102.001)] == [AGAIN, GRANT]
+    # A chunk came within the grace, and changed nothing about the deadline.
+    assert [rule(judge, 102.03, wait=102.03), rule(judge, 102.031, wait=102.03)] == [AGAIN, STALL]
+    # Progress came, and made a new one.
+    assert [rule(judge, 115, due=112, wait=104), rule(judge, 115.001, due=112, wait=104)] == [AGAIN, GRANT]
+
+
+@given(st.floats(0.06, 3), st.lists(st.floats(0.005, 0.045), min_size=40, max_size=40))
+def test_chunks_that_change_nothing_about_a_deadline_do_not_keep_it_off(
+    late: float, gaps: list[float]
+) -> None:
+    """However late the first timer was: heartbeats, or any chunk once the total has passed."""
+    judge, now, wait = Judge(), DUE + late, WAIT
+    for received, gap in enumerate(gaps):
+        ruling = AGAIN
+        until = now + gap
+        while ruling is AGAIN:
+            ruling = judge.rule(now, DUE, wait=wait, received=received)
+            now += 0.001
+        if ruling is STALL:
+            assert now < DUE + late + GRACE + 2 * PATIENCE
+            return
+        now = wait = until
+    pytest.fail("it was granted one grace after the other")
+
+
 def test_the_same_count_of_bytes_in_another_wait_is_no_news_but_its_first_turn_is_granted() -> None:
     judge = Judge()
     assert [rule(judge, 100), rule(judge, 100)] == [AGAIN, STALL]

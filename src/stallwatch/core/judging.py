@@ -7,8 +7,10 @@ Rules, in this order
    reader read and judge again, until both ``ROUNDS`` rounds and ``PATIENCE`` seconds are used up. Both, because where
    one round takes long (a busy loop) time alone runs out before the reader had its turns, and where rounds are quick
    a count alone runs out before the bytes could be parsed. A deadline that bytes have moved starts with none used.
-3. The timer itself fired late (a blocked loop, a stopped process, a suspended machine): grant ``GRACE`` once per wait,
-   for data that is still on its way.
+3. The timer itself fired late (a blocked loop, a stopped process, a suspended machine): grant ``GRACE`` once, for data
+   that is still on its way. Once for each deadline: what comes within the grace may move the deadline and may not
+   (heartbeats; the total), and the next wait has then passed it before it began. Were that one granted its own, a
+   stream whose chunks come faster than the grace would go on for ever.
 4. Otherwise it is a stall.
 
 Rule 1 alone misses a stopped process (the bytes are in the kernel), rule 2 alone misses a blocked loop (the bytes
@@ -74,7 +76,9 @@ class Judge:
         ``received`` is the byte seam's running count; the other observations are those of the rules above.
         """
         if wait != self._wait:
+            granted = self._granted and due < wait
             self._begin(wait)
+            self._granted = granted
         if due != self._due:
             self._due = due
             self._due_since = None
