@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "durations",
         "errors",
         "foreign_errors",
+        "logs",
         "policy",
         "policy_blocks",
         "resolution",

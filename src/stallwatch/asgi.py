@@ -17,7 +17,6 @@ Websockets and lifespan pass untouched. Off asyncio (trio) no task is started: a
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
@@ -26,6 +25,7 @@ from typing import Any
 from stallwatch.asgi_inbox import Inbox, Message, Receive
 from stallwatch.durations import Duration, seconds
 from stallwatch.errors import RunCancelledError
+from stallwatch.logs import log
 from stallwatch.run import Run
 
 __all__ = ["StallwatchMiddleware"]
@@ -34,7 +34,6 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = logging.getLogger("stallwatch")
 
 _LEFT = "client disconnected"
 _LEFT_STATUS = 499

@@ -6,7 +6,6 @@ clients live, ``unguard`` of the last one does unless the process is instrumente
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from opentelemetry.trace import NoOpTracer, get_tracer
 from stallwatch import settings
 from stallwatch.catalogue import SCOPE
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 from stallwatch.policy import Policy
 from stallwatch.resolution import Layers
 from stallwatch.runtime import registry
@@ -40,7 +40,6 @@ __all__ = [
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
 """The newest released schema whose ``gen_ai`` names are the ones emitted here."""
 
-log = logging.getLogger("stallwatch")
 
 Client = TypeVar("Client")
 

@@ -13,7 +13,6 @@ What can be set is listed in ``known_settings``; how the layers merge for a call
 
 from __future__ import annotations
 
-import logging
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +30,7 @@ from stallwatch.known_settings import (
     settings_table,
     understood,
 )
+from stallwatch.logs import log
 from stallwatch.policy import Policy, Rule
 from stallwatch.resolution import Layers
 
@@ -39,7 +39,6 @@ __all__ = ["SETTINGS", "Setting", "load", "settings_table"]
 _IN_DEFAULT = {name: item for name, item in BY_KEYWORD.items() if item.keyword != "policy_file"}
 _IN_RULE = {name: item for name, item in _IN_DEFAULT.items() if item.keyword != "span_backstop"}
 _OF_RULE = ("name", "model", "base_url")
-_log = logging.getLogger("stallwatch")
 
 
 def load(
@@ -151,4 +150,4 @@ def _raise(problem: str) -> None:
 
 
 def _leave_out(problem: str) -> None:
-    _log.warning("stallwatch: %s (left out, as if it was not set)", problem)
+    log.warning("stallwatch: %s (left out, as if it was not set)", problem)

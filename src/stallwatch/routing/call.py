@@ -7,7 +7,6 @@ one call: they share its span, and only the leg that is released in the end ends
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from stallwatch.core.words import (
     RetryDecision,
 )
 from stallwatch.errors import EarlierRouteError, RunCancelledError, TotalTimeoutError
+from stallwatch.logs import log
 from stallwatch.run import Run
 from stallwatch.runtime.attempt import Journey, Leg
 from stallwatch.runtime.failures import classify, describe
@@ -33,7 +33,6 @@ from stallwatch.sdk.current import Place
 
 __all__ = ["LOST", "SOON", "Call", "Runner", "Unanswered"]
 
-log = logging.getLogger("stallwatch")
 
 LOST = "another route answered first"
 _LEFT = "the caller was interrupted"

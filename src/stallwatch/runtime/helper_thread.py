@@ -7,17 +7,16 @@ ends itself. Nothing on a hot path waits for it.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
 
 from stallwatch.clock import monotonic
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 
 __all__ = ["LINGER", "HelperThread", "Job"]
 
-log = logging.getLogger("stallwatch")
 
 LINGER = 1.0
 _LONGEST_SLEEP = 1.0

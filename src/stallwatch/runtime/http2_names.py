@@ -8,12 +8,11 @@ all that could be ended.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-__all__ = ["missing_names", "tell_missing"]
+from stallwatch.logs import log
 
-log = logging.getLogger("stallwatch")
+__all__ = ["missing_names", "tell_missing"]
 
 _METHODS = (
     "_read_incoming_data",

@@ -8,7 +8,6 @@ together, and each is told with the verdict that led to it.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from dataclasses import replace
@@ -20,6 +19,7 @@ from stallwatch.core.budget import LONGEST_SERVER_WAIT, back_off
 from stallwatch.core.classify import Failure, verdict_of
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import AttemptRole, Diagnosis, Mode, Outcome, RetryDecision
+from stallwatch.logs import log
 from stallwatch.runtime.attempt import Attempt, Following
 from stallwatch.runtime.failures import failure_of
 from stallwatch.runtime.retry_after import Headers, server_wait
@@ -40,7 +40,6 @@ __all__ = [
 
 _FAILURES = frozenset({Outcome.FAILED, Outcome.STALLED, Outcome.TRUNCATED, Outcome.CANCELLED})
 
-log = logging.getLogger("stallwatch")
 
 _dice = random.Random()
 """Its own, so that back-offs neither follow nor disturb the numbers of a program that seeds the common one."""

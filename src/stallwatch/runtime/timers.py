@@ -17,17 +17,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import logging
 import weakref
 from contextvars import Context
 from typing import Protocol
 
 from stallwatch.clock import monotonic
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 
 __all__ = ["Watch", "Watched", "watch_of"]
 
-log = logging.getLogger("stallwatch")
 
 _EARLY = 0.0005
 """Seconds; some loops fire that much too early, and re-arming for less would spin."""

@@ -11,7 +11,6 @@ run still has them in its socket, where the judgement sees them; two turns befor
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Awaitable, Callable
 from contextvars import Context
@@ -21,6 +20,7 @@ import trio
 from trio import lowlevel
 
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.timers import Watch, Watched
@@ -28,7 +28,6 @@ from stallwatch.runtime.waiter import Broken, Waiter, let_an_outer_scope_win
 
 __all__ = ["TrioWaiter", "is_running"]
 
-log = logging.getLogger("stallwatch")
 
 _T = TypeVar("_T")
 

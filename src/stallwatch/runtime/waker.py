@@ -7,17 +7,16 @@ a call is woken again every few milliseconds until it has ended or stopped waiti
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 from stallwatch.runtime import registry
 from stallwatch.runtime.helper_thread import HelperThread, Job
 
 __all__ = ["ensure_running", "insist", "soon"]
 
-log = logging.getLogger("stallwatch")
 
 _EVERY = 0.01
 _SELDOM = 0.25

@@ -11,7 +11,6 @@ wrap, too, and of all of them users may hold and copy bound methods, which are t
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from wrapt import FunctionWrapper
 from stallwatch.clock import monotonic
 from stallwatch.core.words import Mode
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 from stallwatch.runtime.connecting import BoundedConnects
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.retrying import may_sdk_retry
@@ -50,7 +50,6 @@ from stallwatch.sdk.wiring import Wiring
 
 __all__ = ["Patches"]
 
-log = logging.getLogger("stallwatch")
 
 _UNLIKE = (AttributeError, KeyError, TypeError)
 """What a release raises whose methods or parameters have other names; not what ends a call on purpose."""

@@ -7,7 +7,6 @@ anything: the reasons and outcomes come from the core.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stallwatch.core.phases import Stall, Tracker
 from stallwatch.core.words import AttemptRole, HedgeResult, Outcome, RaceResult, RetryDecision, StallAction
 from stallwatch.foreign_errors import told_of
+from stallwatch.logs import log
 from stallwatch.resolution import ResolvedPolicy
 
 if TYPE_CHECKING:
     from stallwatch.core.classify import Verdict
 
 __all__ = ["AttemptView", "Call", "FollowingView", "Recorder", "Recorders", "RunView", "Usage"]
-
-log = logging.getLogger("stallwatch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
