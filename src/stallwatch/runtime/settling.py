@@ -17,7 +17,6 @@ __all__ = ["cause_of", "settle"]
 
 def settle(run: InFlight, error: BaseException) -> BaseException | None:
     """End ``run`` for what surfaced; return what to raise, or None when the stream shall end quietly."""
-    pending = run.pending
     if isinstance(error, GeneratorExit):
         run.end(Outcome.CLOSED_EARLY)
         return error
@@ -29,23 +28,34 @@ def settle(run: InFlight, error: BaseException) -> BaseException | None:
         # Whatever surfaced, a stall of the same moment included, came of the cancel or came too late.
         run.end(Outcome.CANCELLED)
         return error if isinstance(error, RunCancelledError) else run.cancel_error()
+    if run.closed and run.ended:
+        return _closed_under_it(run, error)
+    pending = run.pending
     if isinstance(pending, Whole):
         run.end_of_body()
         return None
+    # What is raised is of whoever ended the run: a close in another thread may come first at any moment.
     if isinstance(error, StreamTimeoutError):
         # Raised by a seam below, between attempts.
-        run.end(Outcome.STALLED, error)
-        return _explained(run, error)
+        ended = run.end(Outcome.STALLED, error)
+        return _explained(run, error) if ended or not run.closed else _closed_under_it(run, error)
     if isinstance(pending, Stall):
         ours = run.timeout_error(pending)
-        run.end(Outcome.STALLED, ours)
-        return _explained(run, ours)
+        ended = run.end(Outcome.STALLED, ours)
+        return _explained(run, ours) if ended or not run.closed else _closed_under_it(run, error)
     if run.closed and not run.orphaned:
-        # The user closed the response under this wait, from elsewhere.
         run.end_by_close(cancelled=False)
-        return error
+        return _closed_under_it(run, error)
     run.end(Outcome.FAILED, error)
     return error
+
+
+def _closed_under_it(run: InFlight, error: BaseException) -> BaseException:
+    """The user closed the response under this wait, from elsewhere, and that may have been after a cancel."""
+    outcome = run.tracker.outcome
+    # None for the moment in which another thread writes it.
+    cancelled = run.cancelled if outcome is None else outcome is Outcome.CANCELLED
+    return run.cancel_error() if cancelled else error
 
 
 def _explained(run: InFlight, error: StreamTimeoutError) -> StreamTimeoutError:

@@ -7,6 +7,8 @@ current only while the SDK's own request code runs, never across a yield. Beside
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -43,6 +45,32 @@ class Trace:
     def context(self) -> Context:
         """A context in which the span is current; built on demand, because keeping one per open stream is dear."""
         return set_span_in_context(self.span, Context())
+
+    def add_event(self, name: str, attributes: dict[str, Any]) -> None:
+        """Add an event, unless the span has been ended, which the backstop may do in another thread at any time."""
+        with _state["lock"]:
+            if not self.ended:
+                self.span.add_event(name, attributes)
+
+    def claim_end(self) -> bool:
+        """True for the one who is to end the span."""
+        with _state["lock"]:
+            ended, self.ended = self.ended, True
+        return not ended
+
+
+_state = {"lock": threading.RLock()}
+"""One for all spans: it is held for moments, and never while processors and exporters work. Reentrant, because a signal
+handler may close the stream whose event is being added."""
+
+
+def _forget() -> None:
+    # A forked child holds nobody's lock.
+    _state["lock"] = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class SpanRecorder:
@@ -122,7 +150,7 @@ class SpanRecorder:
             held.attempts += 1
         else:
             held.turns += 1
-        held.span.add_event(name, attributes())
+        held.add_event(name, attributes())
 
     def stall(self, run: RunView, stall: Stall, action: StallAction) -> None:
         """Add a stall event; capped, because a span that overflows drops its oldest events."""
@@ -131,7 +159,7 @@ class SpanRecorder:
             # A neighbour may have ended its span already, and an event on an ended span is a warning in the log.
             return
         held.events += 1
-        held.span.add_event(Event.STALL, {**_stall_attributes(stall), Attr.STALL_ACTION: action.value})
+        held.add_event(Event.STALL, {**_stall_attributes(stall), Attr.STALL_ACTION: action.value})
 
     def whole(self, run: RunView, outcome: Outcome) -> None:
         """Tell a neighbour's span what is known; some end theirs at the last event, before the end of the body."""
@@ -151,9 +179,8 @@ class SpanRecorder:
 
     def _close(self, run: RunView, now: float, outcome: Outcome) -> None:
         held: Trace | None = run.trace
-        if held is None or held.ended:
+        if held is None or not held.claim_end():
             return
-        held.ended = True
         span = held.span
         if span.is_recording():
             attributes = _end_attributes(run, outcome, standard=held.standard)
