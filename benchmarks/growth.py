@@ -51,8 +51,8 @@ def by_open_streams() -> Found:
 def by_attempts() -> Found:
     """Return microseconds of CPU for an attempt of a call whose first attempts are answered 503.
 
-    Nobody sleeps between them. A process that does finds its caches cold, which costs half a millisecond, and ours sleeps
-    longer than the bare SDK because it paces a route that fails in bursts.
+    Nobody sleeps between them. A process that does finds its caches cold, which costs half a millisecond, and ours
+    sleeps longer than the bare SDK because it paces a route that fails in bursts.
     """
     found = {}
     with _FEED.client(max_retries=max(ATTEMPTS)) as client, patch("time.sleep", lambda _: None):

@@ -1,5 +1,9 @@
 """Every OpenAI-SDK call either makes progress or fails in bounded time, with the reason on its span."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from stallwatch.core.classify import Failure, Verdict
 from stallwatch.core.words import (
     Diagnosis,
@@ -24,10 +28,12 @@ from stallwatch.governing import guard, unguard
 from stallwatch.instrumentor import OpenAIInstrumentor
 from stallwatch.policy import DEFAULT, Deadlines, HedgePolicy, Policy, RetryPolicy, Rule
 from stallwatch.policy_blocks import policy
-from stallwatch.router import AsyncRouter, Route, Router
 from stallwatch.run import Run, current_run
 from stallwatch.runtime.failures import classify
 from stallwatch.version import __version__
+
+if TYPE_CHECKING:
+    from stallwatch.router import AsyncRouter, Route, Router
 
 __all__ = [
     "DEFAULT",
@@ -65,3 +71,19 @@ __all__ = [
     "policy",
     "unguard",
 ]
+
+_ON_FIRST_USE = ("AsyncRouter", "Route", "Router")
+"""Most programs call a single route, and do not pay for the import of what chooses between several."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stallwatch import router
+
+    globals()[name] = found = getattr(router, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

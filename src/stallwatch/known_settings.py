@@ -7,7 +7,6 @@ bad ones is the business of ``settings``.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -243,6 +242,9 @@ _ALIKE = 0.7
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the question whether the most similar of the ``known`` names was meant, or all of them if none is."""
+    # Only where there is a slip.
+    import difflib
+
     known = list(known)
 
     def likeness(candidate: str) -> float:

@@ -14,7 +14,6 @@ What can be set is listed in ``known_settings``; how the layers merge for a call
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -94,6 +93,9 @@ def _from_environment(environ: Mapping[str, str], refuse: Callable[[str], None])
 
 
 def _from_file(path: Path, refuse: Callable[[str], None]) -> tuple[dict[str, Any], tuple[Rule, ...]]:
+    # Most programs have no such file.
+    import tomllib
+
     try:
         with path.expanduser().open("rb") as file:
             document = tomllib.load(file)

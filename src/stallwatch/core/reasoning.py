@@ -25,7 +25,6 @@ HIDDEN_REASONING_MODELS: tuple[tuple[str, str], ...] = (
 )
 """Pattern (full match on the model name without its vendor prefix, lower case) and what it covers."""
 
-_PATTERNS = tuple(re.compile(pattern) for pattern, _ in HIDDEN_REASONING_MODELS)
 _VENDOR = re.compile(r"(?:.*/)?(?:[a-z]+[.:])*")
 """``vendor/name``, ``vendor.name`` (region first, if any), ``vendor:name`` and ``ft:name``."""
 
@@ -37,7 +36,7 @@ def is_hidden_reasoning_model(model: str | None) -> bool:
     if not model:
         return False
     name = _VENDOR.sub("", model.lower(), count=1)
-    return any(pattern.fullmatch(name) for pattern in _PATTERNS)
+    return any(re.fullmatch(pattern, name) for pattern, _ in HIDDEN_REASONING_MODELS)
 
 
 def asks_for_hidden_reasoning(model: str | None, effort: str | None) -> bool:

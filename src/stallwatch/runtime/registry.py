@@ -8,6 +8,7 @@ forgets its parent's runs: their sockets are shared, and firing or closing for t
 from __future__ import annotations
 
 import atexit
+import math
 import os
 from typing import Protocol
 
@@ -32,6 +33,10 @@ class OpenRun(RunView, Protocol):
 
 _live: dict[OpenRun, None] = {}
 _state = {"exit_hook": False}
+_backstops: set[float] = set()
+"""Of the runs listed since the spans were last looked at, and the shortest before."""
+_looked = {"at": -math.inf, "due": math.inf}
+"""When the spans were last looked at, and when the first of them was due then."""
 
 
 def add(run: OpenRun) -> None:
@@ -42,6 +47,30 @@ def add(run: OpenRun) -> None:
         _state["exit_hook"] = True
         atexit.register(_end_all)
     _live[run] = None
+    _backstops.add(run.policy.backstop)
+
+
+def is_empty() -> bool:
+    """Tell whether no run is open."""
+    return not _live
+
+
+def silent_from() -> float:
+    """Return the monotonic instant before which no span is to be ended for its silence.
+
+    A run listed after the last look is silent from then on at the earliest. So thousands of open runs are looked at
+    only when one of them may be due, which is every few minutes.
+    """
+    return min(_looked["due"], _looked["at"] + min(list(_backstops), default=math.inf))
+
+
+def end_silent_spans(now: float) -> None:
+    """End the spans of the runs without activity for too long."""
+    shortest = min(list(_backstops), default=math.inf)
+    _backstops.clear()
+    _backstops.add(shortest)
+    _looked["at"] = now
+    _looked["due"] = now + min((run.end_span_if_silent(now) for run in live()), default=math.inf)
 
 
 def discard(run: OpenRun) -> None:

@@ -2,7 +2,8 @@
 
 * *Orphans.* Finalisers may run in any thread and inside any code, a lock of the telemetry SDK included, so they only
   put the run on the inbox. The sweep closes what was left open and ends the span with the time of last activity.
-* *Late timers.* A wait whose loop does not call its timer (a clock that a test has frozen) is looked at all the same.
+* *Late timers.* The waits of a loop that does not call its timer (a clock that a test has frozen) are looked at all the
+  same.
 * *Backstop.* A span without any activity for the backstop's time is ended; nothing is aborted, and if the stream ends
   later the metrics still tell the truth.
 
@@ -16,7 +17,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from stallwatch.runtime import registry
+from stallwatch.runtime import registry, timers
 from stallwatch.runtime.helper_thread import HelperThread
 
 __all__ = ["ensure_running", "orphan"]
@@ -25,20 +26,15 @@ Closer = Callable[[], object]
 
 
 def _look(now: float) -> float | None:
-    open_now = registry.live()
-    for run in open_now:
-        _nudge(run, now)
-    return min((run.end_span_if_silent(now) for run in open_now), default=None)
-
-
-def _nudge(run: registry.OpenRun, now: float) -> None:
-    nudge = getattr(getattr(run, "waiter", None), "nudge", None)
-    if nudge is not None:
-        try:
-            nudge(now)
-        except RuntimeError:
-            # Its loop has been closed at this very moment.
-            pass
+    if registry.is_empty():
+        return None
+    for watch in timers.watches():
+        watch.nudge(now)
+    due = registry.silent_from()
+    if due <= now:
+        registry.end_silent_spans(now)
+        due = registry.silent_from()
+    return due - now
 
 
 def _sweep(run: registry.OpenRun, close: Closer | None) -> None:

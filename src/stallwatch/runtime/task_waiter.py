@@ -112,11 +112,6 @@ class TaskWaiter(Waiter):
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._wake, loop, context=Context())
 
-    def _look_from_elsewhere(self) -> None:
-        loop = None if self.loop is None else self.loop()
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(watch_of(loop).look, context=Context())
-
     def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
         run, task = self._run, self.task
         if run.ended or self._fired:

@@ -6,6 +6,9 @@ A heap of (instant, sequence, weak waiter). The loop's timer is set only when an
 restarts before its entry comes up costs nothing, the entry is pushed back when it is looked at. Entries of waiters that
 ended are dropped when they come up, and all at once when they outnumber the living.
 
+A loop whose clock stands still, as in tests, or that has no turns calls no timer; another thread finds that out and has
+the watch look (``nudge``).
+
 The watch must not hold its loop: it is the value of a weak-keyed map whose key is the loop. So no timer handle is kept,
 and no timer is taken back; one that is no longer wanted finds nothing due. Instead the instants of all timers that are
 set are known, and a further one is set only before the earliest of them. Each is there once, so they are no more than
@@ -17,21 +20,25 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import os
 import weakref
 from contextvars import Context
-from typing import Protocol
+from typing import Any, Protocol
 
 from stallwatch.clock import monotonic
 from stallwatch.foreign_errors import told_of
 from stallwatch.logs import log
 
-__all__ = ["Watch", "Watched", "watch_of"]
+__all__ = ["Watch", "Watched", "watch_of", "watches"]
 
 
 _EARLY = 0.0005
 """Seconds; some loops fire that much too early, and re-arming for less would spin."""
 
 _EMPTY_BEFORE_COMPACTING = 64
+
+OVERDUE = 0.5
+"""Seconds by which a timer must be late before somebody else has the watch look."""
 
 
 class Watched(Protocol):
@@ -48,14 +55,17 @@ class Watched(Protocol):
 class Watch:
     """The timer of one loop."""
 
-    __slots__ = ("__weakref__", "_dead", "_heap", "_sequence", "_timers")
+    __slots__ = ("__weakref__", "_dead", "_heap", "_loop", "_nudged", "_sequence", "_timers")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Any) -> None:
+        self._loop = weakref.ref(loop)
+        self._nudged = False
         self._heap: list[tuple[float, int, weakref.ref[Watched]]] = []
         # The instants of the loop's timers that are set, the earliest last.
         self._timers: list[float] = []
         self._sequence = itertools.count()
         self._dead = 0
+        _all.add(weakref.ref(self, _all.discard))
 
     def arm(self, who: Watched, at: float) -> None:
         """Make sure that ``who`` is asked at ``at`` or a little later."""
@@ -100,6 +110,7 @@ class Watch:
 
     def look(self) -> None:
         """Ask everybody who is due."""
+        self._nudged = False
         now = monotonic()
         soon: list[Watched] = []
         later: list[tuple[Watched, float]] = []
@@ -122,6 +133,24 @@ class Watch:
             self._call_soon(who)
         if self._heap:
             self._set_timer(self._heap[0][0])
+
+    def nudge(self, now: float) -> None:
+        """Have the watch look in its loop if its timer is long overdue; from any thread."""
+        # A copy, because the loop's own thread goes on meanwhile.
+        for earliest in self._timers[-1:]:
+            if now - earliest > OVERDUE and not self._nudged:
+                loop = self._loop()
+                if loop is not None:
+                    # Once until it is done: a loop that is not run just now would gather them.
+                    self._nudged = True
+                    self._look_from_elsewhere(loop)
+
+    def _look_from_elsewhere(self, loop: Any) -> None:
+        try:
+            loop.call_soon_threadsafe(self.look, context=Context())
+        except RuntimeError:
+            # It has been closed.
+            pass
 
     def _look(self, who: Watched) -> None:
         if who.armed is not None:
@@ -154,5 +183,18 @@ def watch_of(loop: asyncio.AbstractEventLoop) -> Watch:
     """Return the watch of a loop."""
     found = _watches.get(loop)
     if found is None:
-        found = _watches[loop] = Watch()
+        found = _watches[loop] = Watch(loop)
     return found
+
+
+_all: set[weakref.ref[Watch]] = set()
+
+
+def watches() -> list[Watch]:
+    """Return the watches of all loops; from any thread."""
+    return [watch for one in list(_all) if (watch := one()) is not None]
+
+
+if hasattr(os, "register_at_fork"):
+    # The loops are the parent's, and so is what wakes them.
+    os.register_at_fork(after_in_child=_all.clear)

@@ -56,6 +56,12 @@ class _TrioWatch(Watch):
         await trio.sleep(delay)
         self._fire(timer)
 
+    def _look_from_elsewhere(self, loop: lowlevel.TrioToken) -> None:
+        try:
+            loop.run_sync_soon(self.look)
+        except trio.RunFinishedError:
+            pass
+
     def _call_soon(self, who: Watched) -> None:
         _spawn(self._after_turns, who)
 
@@ -145,7 +151,7 @@ class TrioWaiter(Waiter):
     def _watch_of(self, task: Any) -> Watch:
         found = _watches.get(self._token)
         if found is None:
-            found = _watches[self._token] = _TrioWatch()
+            found = _watches[self._token] = _TrioWatch(self._token)
         return found
 
     def stop(self) -> None:
@@ -156,9 +162,6 @@ class TrioWaiter(Waiter):
     def wake(self) -> None:
         """End the wait for what has been recorded; from any thread."""
         self._in_its_run(self._wake)
-
-    def _look_from_elsewhere(self) -> None:
-        self._in_its_run(self._watch_of(None).look)
 
     def _in_its_run(self, call: Callable[..., object], *arguments: Any) -> None:
         try:

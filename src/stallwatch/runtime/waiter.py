@@ -40,10 +40,6 @@ TRANSPORT_FIRST = 0.03
 """Seconds by which the transport's own timeouts go ahead of the watch before the headers."""
 
 
-OVERDUE = 0.5
-"""Seconds by which a timer must be late before somebody else looks in its place."""
-
-
 class Quiet(Exception):
     """The answer is whole: end the iteration without an error."""
 
@@ -129,15 +125,6 @@ class Waiter:
 
     def wake(self) -> None:
         """End the wait for what has been recorded; from any thread. Where nobody waits, give the connection up."""
-        raise NotImplementedError
-
-    def nudge(self, now: float) -> None:
-        """Have the watch look if its timer is long overdue, as where tests have frozen the loop's clock; any thread."""
-        armed = self.armed
-        if armed is not None and now - armed > OVERDUE:
-            self._look_from_elsewhere()
-
-    def _look_from_elsewhere(self) -> None:
         raise NotImplementedError
 
     def close_from_elsewhere(self, source: Any) -> None:

@@ -36,7 +36,7 @@ class _Waker:
         if self.insisting:
             self.every = min(self.every * 1.1, _SELDOM)
             return self.every
-        return 1.0 if registry.live() else None
+        return None if registry.is_empty() else 1.0
 
 
 def _wakes(wake: Wake) -> bool:

@@ -16,7 +16,6 @@ import weakref
 from functools import partial
 from typing import Any
 
-from stallwatch.runtime import http2_async, http2_sync
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.interrupt import shut_down
 from stallwatch.runtime.pools import (
@@ -82,7 +81,7 @@ def failed_tunnel(client: Any, request: Any, name: str) -> Any:
 def govern_streams(client: Any, request: Any, *, is_async: bool) -> bool:
     """Have calls on the HTTP/2 connection that serves ``request`` ended one by one; False where that cannot be."""
     connection = innermost(getattr(_entry_of(client, request), "connection", None))
-    return connection is not None and (http2_async if is_async else http2_sync).govern(connection)
+    return connection is not None and _http2(is_async=is_async).govern(connection)
 
 
 def govern_pool(pool: Any, *, is_async: bool) -> None:
@@ -91,7 +90,18 @@ def govern_pool(pool: Any, *, is_async: bool) -> None:
         for connection in list(pool.connections):
             inner = innermost(connection)
             if "HTTP2" in type(inner).__name__:
-                (http2_async if is_async else http2_sync).govern(inner)
+                _http2(is_async=is_async).govern(inner)
+
+
+def _http2(*, is_async: bool) -> Any:
+    # Only where the protocol is spoken: most programs do not.
+    if is_async:
+        from stallwatch.runtime import http2_async
+
+        return http2_async
+    from stallwatch.runtime import http2_sync
+
+    return http2_sync
 
 
 def watch_handshake(run: InFlight, client: Any, name: str, info: dict[str, Any]) -> None:

@@ -44,10 +44,7 @@ _HOSTS = (
 )
 """Whole hosts, whose region stands in the middle or is joined by a hyphen."""
 
-_TABLE = tuple(
-    (re.compile(pattern), name)
-    for pattern, name in (*((rf"(.+\.)?{end}", name) for end, name in _DOMAINS), *_HOSTS)
-)
+_TABLE = (*((rf"(.+\.)?{end}", name) for end, name in _DOMAINS), *_HOSTS)
 
 
 def provider_of(client: object, host: str) -> str:
@@ -57,4 +54,4 @@ def provider_of(client: object, host: str) -> str:
 
 @lru_cache(maxsize=256)
 def _of_host(host: str) -> str:
-    return next((name for pattern, name in _TABLE if pattern.fullmatch(host)), "openai")
+    return next((name for pattern, name in _TABLE if re.fullmatch(pattern, host)), "openai")
