@@ -186,12 +186,24 @@ class Tracker:
 
         The first progress of a run ends no gap between chunks, so it returns None as well.
         """
+        if facts is VISIBLE and self.phase is _IDLE and self.first_visible_at is not None:
+            # As in nearly all chunks, visible output goes on: ``on_pause`` and ``_on_progress`` in one.
+            begun, gap = self.wait_from, self._progress_charged
+            if begun is not None:
+                self.wait_from = None
+                self._total_charged += now - begun
+                gap = now - self._progress_from
+            self.chunks += 1
+            self.last_activity = now
+            self._progress_charged = self._wire_charged = 0.0
+            self._bytes_since_progress = self._chunks_since_progress = self._reported = False
+            if self.longest_gap is None or gap > self.longest_gap:
+                self.longest_gap = gap
+            return gap
         if self.outcome is not None:
             return None
         self.chunks += 1
         self.last_activity = now
-        if facts is VISIBLE and self.phase is _IDLE and self.first_visible_at is not None:
-            return self._on_more_output(now)
         if self.first_chunk_at is None:
             self.first_chunk_at = now
         self.on_pause(now)
@@ -202,20 +214,6 @@ class Tracker:
         self._wire_charged = 0.0
         self._bytes_since_progress = self._chunks_since_progress = True
         return None
-
-    def _on_more_output(self, now: float) -> float:
-        """Visible output goes on, as it does in nearly all chunks: ``on_pause`` and ``_on_progress`` in one."""
-        begun = self.wait_from
-        gap = self._progress_charged
-        if begun is not None:
-            self.wait_from = None
-            self._total_charged += now - begun
-            gap = now - self._progress_from
-        self._progress_charged = self._wire_charged = 0.0
-        self._bytes_since_progress = self._chunks_since_progress = self._reported = False
-        if self.longest_gap is None or gap > self.longest_gap:
-            self.longest_gap = gap
-        return gap
 
     def _on_progress(self, facts: ChunkFacts, now: float) -> float | None:
         gap = self._progress_charged

@@ -24,7 +24,7 @@ __all__ = ["AsyncGuard"]
 class AsyncGuard:
     """Iterates the SDK's events for ``run``; everything but the next step is the inner iterator's own."""
 
-    __slots__ = ("__weakref__", "_dead", "_held", "_inner", "_reader", "_run", "_waiter")
+    __slots__ = ("__weakref__", "_dead", "_held", "_inner", "_reader", "_run", "_special", "_waiter")
 
     def __init__(self, inner: AsyncIterator[Any], run: InFlight, reader: ChunkReader) -> None:
         self._inner = inner
@@ -33,6 +33,8 @@ class AsyncGuard:
         self._waiter = waiter_of(run)
         self._held: deque[Any] | None = None
         self._dead: StreamTimeoutError | RunCancelledError | None = None
+        # Whether a step may be anything but a read: most guards never are.
+        self._special = run.scope is not None
 
     def __aiter__(self) -> AsyncGuard:
         return self
@@ -57,19 +59,20 @@ class AsyncGuard:
                 held.append(await self.__anext__())
         except StopAsyncIteration:
             pass
-        self._held = held
+        self._held, self._special = held, True
 
     async def __anext__(self) -> Any:
         run = self._run
         tracker = run.tracker
-        if self._dead is not None:
-            raise self._dead.again()
-        if run.scope is not None and run.cancelled and not run.ended:
-            await self._cancel()
-        if self._held is not None:
-            if self._held:
-                return self._held.popleft()
-            self._held = None
+        if self._special:
+            if self._dead is not None:
+                raise self._dead.again()
+            if run.cancelled and not run.ended:
+                await self._cancel()
+            if self._held is not None:
+                if self._held:
+                    return self._held.popleft()
+                self._held = None
         if tracker.outcome is not None or tracker.wait_from is not None:
             # Ended, or a second task reads: the SDK's own answer is right, and the first wait stays watched.
             return await self._inner.__anext__()
@@ -87,7 +90,7 @@ class AsyncGuard:
                 raise self._ended(await waiter.settled(StopAsyncIteration()))
         else:
             chunk = await self._watched_step()
-        run.on_chunk(chunk, self._reader)
+        run.on_facts(self._reader.facts(chunk))
         return chunk
 
     async def _watched_step(self) -> Any:
@@ -107,7 +110,7 @@ class AsyncGuard:
         elif isinstance(error, StopAsyncIteration):
             run.end_of_body()
         elif isinstance(error, (StreamTimeoutError, RunCancelledError)):
-            self._dead = error.again()
+            self._dead, self._special = error.again(), True
         if run.ended:
             self._waiter.stop()
         return error
@@ -116,7 +119,7 @@ class AsyncGuard:
         """The user cancelled while nobody waited: the connection is given up, and this step tells."""
         run = self._run
         error = run.cancel_error()
-        self._dead = error.again()
+        self._dead, self._special = error.again(), True
         source = run.source
         run.end(Outcome.CANCELLED)
         self._waiter.stop()

@@ -132,7 +132,7 @@ class ChunkReader(Protocol):
         ...
 
     def facts(self, chunk: Any) -> ChunkFacts:
-        """Return what a chunk means."""
+        """Return what a chunk means; one that cannot be read counts as progress and hurts nobody."""
         ...
 
     @property

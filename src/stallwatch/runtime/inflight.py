@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from typing import Any
 
 from stallwatch.clock import monotonic
 from stallwatch.core.chunks import OUTPUT_UNKNOWN, ChunkFacts, only_comments
@@ -19,7 +18,7 @@ from stallwatch.core.words import Mode, Outcome, Phase, RaceResult, StallAction
 from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError, TotalTimeoutError
 from stallwatch.resolution import ResolvedPolicy
 from stallwatch.runtime import registry, retrying, waking
-from stallwatch.runtime.attempt import ChunkReader, Leg
+from stallwatch.runtime.attempt import Leg
 from stallwatch.runtime.failures import describe, failure_of
 from stallwatch.runtime.run_state import RunState
 from stallwatch.telemetry.recorder import Call, Recorders
@@ -110,18 +109,10 @@ class InFlight(RunState):
             self.flush_gaps()
         self.tracker.on_wait(monotonic())
 
-    def on_chunk(self, chunk: Any, reader: ChunkReader) -> None:
-        """A chunk has come; one that cannot be read counts as progress and hurts nobody."""
-        try:
-            facts = reader.facts(chunk)
-        except Exception:
-            facts = OUTPUT_UNKNOWN
-        self.on_facts(facts)
-
     def on_facts(self, facts: ChunkFacts) -> None:
         """A chunk with this meaning has come."""
         gap = self.tracker.on_chunk(facts, monotonic())
-        if gap is not None and self.policy.gaps == "all":
+        if gap is not None and self.every_gap:
             gaps = self._gaps
             if gaps is None:
                 gaps = self._gaps = array("d")

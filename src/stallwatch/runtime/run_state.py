@@ -53,6 +53,7 @@ class RunState:
         "error_text",
         "error_type",
         "events",
+        "every_gap",
         "failed",
         "following",
         "forgotten",
@@ -122,6 +123,7 @@ class RunState:
         self.answerless: str | None = None
         self.closed = self.backstopped = self.forgotten = self.orphaned = False
         self.ended_at: float | None = None
+        self.every_gap = policy.gaps == "all"
         self._gaps: array[float] | None = None
         self._untold = True
 

@@ -25,7 +25,7 @@ __all__ = ["SyncGuard"]
 class SyncGuard:
     """Iterates the SDK's events for ``run``; everything but ``next`` is the inner iterator's own."""
 
-    __slots__ = ("__weakref__", "_dead", "_held", "_inner", "_reader", "_run")
+    __slots__ = ("__weakref__", "_dead", "_held", "_inner", "_reader", "_run", "_special")
 
     def __init__(self, inner: Iterator[Any], run: InFlight, reader: ChunkReader) -> None:
         self._inner = inner
@@ -33,6 +33,8 @@ class SyncGuard:
         self._reader = reader
         self._held: deque[Any] | None = None
         self._dead: StreamTimeoutError | RunCancelledError | None = None
+        # Whether a step may be anything but a read: most guards never are.
+        self._special = run.scope is not None
 
     def __iter__(self) -> SyncGuard:
         return self
@@ -56,19 +58,20 @@ class SyncGuard:
                 held.append(next(self))
         except StopIteration:
             pass
-        self._held = held
+        self._held, self._special = held, True
 
     def __next__(self) -> Any:
         run = self._run
         tracker = run.tracker
-        if self._dead is not None:
-            raise self._dead.again()
-        if run.scope is not None and run.cancelled and not run.ended:
-            self._cancel()
-        if self._held is not None:
-            if self._held:
-                return self._held.popleft()
-            self._held = None
+        if self._special:
+            if self._dead is not None:
+                raise self._dead.again()
+            if run.cancelled and not run.ended:
+                self._cancel()
+            if self._held is not None:
+                if self._held:
+                    return self._held.popleft()
+                self._held = None
         if tracker.outcome is not None or tracker.wait_from is not None:
             # Ended, or a second thread reads: the SDK's own answer is right, and the first wait stays watched.
             return next(self._inner)
@@ -85,7 +88,7 @@ class SyncGuard:
         except BaseException as error:
             self._raise(error)
             raise
-        run.on_chunk(chunk, self._reader)
+        run.on_facts(self._reader.facts(chunk))
         return chunk
 
     def _raise(self, error: BaseException) -> None:
@@ -96,14 +99,14 @@ class SyncGuard:
         if raised is error:
             return
         if isinstance(raised, (StreamTimeoutError, RunCancelledError)):
-            self._dead = raised.again()
+            self._dead, self._special = raised.again(), True
         raise raised from cause_of(error)
 
     def _cancel(self) -> None:
         """The user cancelled while nobody waited: the connection is given up, and this step tells."""
         run = self._run
         error = run.cancel_error()
-        self._dead = error.again()
+        self._dead, self._special = error.again(), True
         source = run.source
         run.end(Outcome.CANCELLED)
         if source is not None:

@@ -128,19 +128,25 @@ class Reader:
         self._kind: str | None = None
 
     def facts(self, chunk: Any) -> ChunkFacts:
-        """Return what ``chunk`` means."""
-        fields = getattr(chunk, "__dict__", None)
-        if fields is None:
+        """Return what ``chunk`` means; one that cannot be read counts as progress and hurts nobody."""
+        try:
+            fields = chunk.__dict__
+            response = self.response
+            if response.begun:
+                # As nearly all chunks are: the text of the only choice goes on.
+                choices = fields.get("choices")
+                if choices and len(choices) == 1 and fields.get("usage") is None:
+                    choice = choices[0].__dict__
+                    delta = choice.get("delta")
+                    content = None if delta is None else delta.__dict__.get("content")
+                    if content and type(content) is str and choice.get("finish_reason") is None:
+                        response.characters += len(content)
+                        return VISIBLE
+            return self._meaning(chunk, fields)
+        except Exception:
             return OUTPUT_UNKNOWN
-        choices = fields.get("choices")
-        response = self.response
-        if choices and response.begun and len(choices) == 1 and fields.get("usage") is None:
-            choice = choices[0].__dict__
-            delta = choice.get("delta")
-            content = None if delta is None else delta.__dict__.get("content")
-            if content and type(content) is str and choice.get("finish_reason") is None:
-                response.characters += len(content)
-                return VISIBLE
+
+    def _meaning(self, chunk: Any, fields: dict[str, Any]) -> ChunkFacts:
         if "choices" in fields:
             return self._completion(chunk, fields)
         kind = fields.get("type")
@@ -148,16 +154,16 @@ class Reader:
             return self._event(kind, fields)
         # Releases of 1.x deliver events that are not named "response...." with name and payload one level down, among
         # the extra fields of an arbitrary class.
-        fields = _with_extra(chunk, fields)
-        data = fields.get("data")
-        name = fields.get("event")
+        every = _with_extra(chunk, fields)
+        data = every.get("data")
+        name = every.get("event")
         if isinstance(name, str) and name.startswith("thread."):
             return self._of_run(name, _fields(data))
         if isinstance(data, Mapping):
-            kind = text_of(data.get("type")) or text_of(fields.get("event"))
+            kind = text_of(data.get("type")) or text_of(every.get("event"))
             if kind is not None:
                 return self._event(kind, data)
-        return self._unframed(fields)
+        return self._unframed(every)
 
     def _completion(self, chunk: Any, fields: dict[str, Any]) -> ChunkFacts:
         self._kind = "completion"
