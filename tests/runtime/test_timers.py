@@ -113,7 +113,7 @@ def test_nobody_is_missed_whatever_is_armed_disarmed_and_dropped(
     script: list[tuple[str, int, float]], early: float, turns: int
 ) -> None:
     with fake_time(early) as loop:
-        watch = Watch()
+        watch = Watch(loop)
         waiters = [Waiter(lambda: loop.now, turns=turns) for _ in range(6)]
 
         def none_is_overdue() -> None:
@@ -149,7 +149,7 @@ def test_nobody_is_missed_whatever_is_armed_disarmed_and_dropped(
 
 def test_a_wait_that_moves_later_is_asked_at_its_new_instant_only() -> None:
     with fake_time() as loop:
-        watch, waiter = Watch(), Waiter(lambda: loop.now)
+        watch, waiter = Watch(loop), Waiter(lambda: loop.now)
         for _ in range(50):
             waiter.due = loop.now + 2.0
             watch.arm(waiter, waiter.due)
@@ -161,7 +161,7 @@ def test_a_wait_that_moves_later_is_asked_at_its_new_instant_only() -> None:
 
 def test_timers_do_not_breed_beside_a_long_wait() -> None:
     with fake_time() as loop:
-        watch = Watch()
+        watch = Watch(loop)
         long = Waiter(lambda: loop.now)
         long.due = loop.now + 100_000.0
         watch.arm(long, long.due)
@@ -182,7 +182,7 @@ def test_timers_do_not_breed_beside_a_long_wait() -> None:
 
 def test_timers_are_no_more_than_the_different_timeouts() -> None:
     with fake_time() as loop:
-        watch = Watch()
+        watch = Watch(loop)
         kept = [Waiter(lambda: loop.now) for _ in range(3000)]
         most = 0
         for number, waiter in enumerate(kept):
@@ -231,7 +231,7 @@ def test_a_periodic_wait_is_asked_on_a_real_loop_again_and_again(kind: str) -> N
 
 def test_entries_of_waits_that_ended_do_not_pile_up() -> None:
     with fake_time() as loop:
-        watch = Watch()
+        watch = Watch(loop)
         kept = Waiter(lambda: loop.now)
         kept.due = loop.now + 3000.0
         watch.arm(kept, kept.due)
@@ -248,7 +248,7 @@ def test_entries_of_waits_that_ended_do_not_pile_up() -> None:
 def test_waits_that_stay_when_others_are_dropped_are_asked_in_time(seed: int) -> None:
     chance = random.Random(seed)
     with fake_time() as loop:
-        watch = Watch()
+        watch = Watch(loop)
         waiters = [Waiter(lambda: loop.now) for _ in range(200)]
         for waiter in waiters:
             waiter.due = loop.now + chance.uniform(1.0, 100.0)
