@@ -101,7 +101,9 @@ def parts(found: dict[str, Any]) -> str:
 
 def promises(found: dict[str, Any]) -> str:
     """Return each target beside what was measured."""
-    return _table(["what", "target", "measured", ""], targets.rows(found))
+    return _table(
+        ["what", "target", "measured", "", "target, of the SDK's own", "measured"], targets.rows(found)
+    )
 
 
 def lateness(found: dict[str, Any]) -> str:
