@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from support.leaks import wait_until
 from support.places import Place
-from support.servers import serving
+from support.servers import LAUNCH, TELEMETRY, outcomes, serving
 from support.traffic import STORIES, check
 
 pytestmark = pytest.mark.slow
@@ -126,32 +125,15 @@ LAUNCHES = {
     "uvicorn": ("uvicorn", "--port", "PORT", "app:asgi"),
 }
 
-TELEMETRY = {
-    "OTEL_TRACES_EXPORTER": "console",
-    "OTEL_METRICS_EXPORTER": "none",
-    "OTEL_LOGS_EXPORTER": "none",
-    "OTEL_BSP_SCHEDULE_DELAY": "200",
-    "STALLWATCH_FIRST_TOKEN_TIMEOUT": "0.5",
-    "STALLWATCH_IDLE_TIMEOUT": "0.3",
-}
-
 
 @pytest.mark.parametrize("how", LAUNCHES)
 def test_under_opentelemetry_instrument(plain: Place, tmp_path: Path, how: str) -> None:
     _needs(LAUNCHES[how][0], "opentelemetry.distro")
     (tmp_path / "app.py").write_text(LAUNCHED)
-    # The command of that name may not be on the path; this is what it runs.
-    (tmp_path / "launch.py").write_text(
-        "from opentelemetry.instrumentation.auto_instrumentation import run\nrun()\n"
-    )
+    (tmp_path / "launch.py").write_text(LAUNCH)
     launcher = ("launch", sys.executable, "-m", *LAUNCHES[how])
     expected = sorted(story.outcome for story in STORIES.values() if story.ends not in ("own", "drop"))
-
-    def outcomes() -> list[str]:
-        spans = [json.loads(text) for text in re.findall(r"(?ms)^\{$.*?^\}$", server.log)]
-        return sorted(span["attributes"]["stallwatch.outcome"] for span in spans)
-
     with serving(tmp_path, *launcher, GATEWAY=plain.base_url, **TELEMETRY) as server:
         said = json.loads(server.get())
-        wait_until(lambda: outcomes() == expected, lambda: (outcomes(), server.log[-3000:]), 10)
+        wait_until(lambda: outcomes(server.log) == expected, lambda: server.log[-3000:], 10)
     check({"said": said, "spans": {f"{n}: {STORIES[n].outcome}": 1 for n in said}, "left": []})

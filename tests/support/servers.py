@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,7 +16,20 @@ from pathlib import Path
 import stallwatch
 from support.leaks import wait_until
 
-__all__ = ["Server", "environment", "free_port", "serving"]
+__all__ = ["LAUNCH", "TELEMETRY", "Server", "environment", "free_port", "outcomes", "serving"]
+
+LAUNCH = "from opentelemetry.instrumentation.auto_instrumentation import run\nrun()\n"
+"""The program ``opentelemetry-instrument``; the command of that name may not be on the path."""
+
+TELEMETRY = {
+    "OTEL_TRACES_EXPORTER": "console",
+    "OTEL_METRICS_EXPORTER": "none",
+    "OTEL_LOGS_EXPORTER": "none",
+    "OTEL_BSP_SCHEDULE_DELAY": "200",
+    "STALLWATCH_FIRST_TOKEN_TIMEOUT": "0.5",
+    "STALLWATCH_IDLE_TIMEOUT": "0.3",
+}
+"""Of a program that is launched by it: spans go to its output."""
 
 _SOURCE = Path(stallwatch.__file__).parent.parent
 _TESTS = Path(__file__).parent.parent
@@ -82,6 +97,12 @@ def serving(here: Path, *command: str, **variables: str) -> Iterator[Server]:
             process.kill()
             process.wait()
             raise AssertionError(f"the server did not end:\n{server.log}") from None
+
+
+def outcomes(log: str) -> list[str]:
+    """The outcomes of all spans that a program has written."""
+    spans = [json.loads(text) for text in re.findall(r"(?ms)^\{$.*?^\}$", log)]
+    return sorted(span["attributes"].get("stallwatch.outcome", span["name"]) for span in spans)
 
 
 def _listens(port: int) -> bool:
