@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest matrix newest frameworks neighbours runtimes e2e lint format types coverage bench bench-quick demo generate clean
+.PHONY: help env env-oldest test test-oldest matrix newest frameworks neighbours runtimes e2e lint format types coverage bench bench-quick soak demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -63,6 +63,9 @@ bench: env ## Measure against the bare SDK and other instrumentors, for ten minu
 
 bench-quick: env ## Check that nothing became slower, in a minute (ARGS=--write makes what is measured the new bars)
 	$(BIN)/python -m benchmarks.check $(ARGS)
+
+soak: env ## Play mixed traffic for ten minutes and compare all books of it (ARGS=--minutes=1)
+	$(BIN)/python -m soak $(ARGS)
 
 demo: env ## Show bare and guarded streams side by side
 	$(BIN)/stallwatch demo $(ARGS)

@@ -22,6 +22,7 @@ APART = (
     "tests/dashboards",
     "tests/deploy",
     "tests/benchmarks",
+    "tests/soak",
     # Environments of their own.
     "tests/neighbours",
     "tests/frameworks",
