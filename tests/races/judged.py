@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import openai
 
+from races.tasks import TaskWorld
 from races.world import World
 from stallwatch import RunCancelledError, StreamInactivityTimeoutError
 from stallwatch.runtime import registry
 
-__all__ = ["OUTCOME_OF", "judge"]
+__all__ = ["OUTCOME_OF", "judge", "judge_tasks"]
 
 OUTCOME_OF = {
     "cancel": "cancelled",
+    "user": "cancelled",
     "deadline": "stalled",
     "backstop": "stalled",
     "end": "completed",
@@ -26,14 +29,33 @@ OUTCOME_OF = {
 
 def judge(world: World, names: list[str]) -> None:
     """Fail if the stream has ended in no way, in two, or not as it is told."""
-    told, run = world.told, world.run
+    told = world.told
     (outcome,) = told.outcomes
-    assert outcome in {OUTCOME_OF[name] for name in names if name in OUTCOME_OF}
-    assert not told.late_cancels
     if "reader" in names:
         # Who cancels and closes at once has done both himself, and is told of one of them.
         both = {"cancel", "close"} <= set(names)
         _as_told("cancelled or closed" if both else outcome, told.error, told.chunks)
+    assert not told.late_cancels
+    _ended_once(world, names, outcome)
+    assert not world.line.closed_under_a_read
+
+
+def judge_tasks(world: TaskWorld, names: list[str]) -> None:
+    """The same of one that was read by a task."""
+    told = world.told
+    (outcome,) = told.outcomes
+    if "user" in names and world.user_came_first:
+        assert outcome == "cancelled"
+        assert isinstance(told.error, asyncio.CancelledError)
+    elif "drop" not in names and not isinstance(told.error, asyncio.CancelledError):
+        both = {"cancel", "close"} <= set(names)
+        _as_told("cancelled or closed" if both else outcome, told.error, told.chunks)
+    _ended_once(world, names, outcome)
+
+
+def _ended_once(world: World | TaskWorld, names: list[str], outcome: str) -> None:
+    run = world.run
+    assert outcome in {OUTCOME_OF[name] for name in names if name in OUTCOME_OF}
     (span,) = world.captured.spans
     on_span = (span.attributes or {})["stallwatch.outcome"]
     assert on_span == outcome or ("backstop" in names and on_span == "abandoned")
@@ -41,7 +63,6 @@ def judge(world: World, names: list[str]) -> None:
     assert not registry.live()
     assert not world.jobs
     assert world.line.closes == 1
-    assert not world.line.closed_under_a_read
 
 
 def _as_told(outcome: str, error: Any, chunks: int) -> None:

@@ -20,6 +20,7 @@ from benchmarks.feed import MESSAGES
 import stallwatch
 from races.lines import ANSWER_ENDS, Line, SyncBackend, core, http
 from races.stepping import Actor, Lock, Preemption, Stepper
+from stallwatch.core.words import Outcome
 from stallwatch.runtime import interrupt, registry, sweeper, sync_guard, waker
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.telemetry import spans
@@ -27,7 +28,7 @@ from stallwatch.telemetry.recorder import Recorders
 from stallwatch.testing import FakeClock
 from support.telemetry import Captured, instrumented
 
-__all__ = ["BACKSTOP", "ENDS", "IDLE", "Play", "Told", "World", "watched_world"]
+__all__ = ["BACKSTOP", "ENDS", "IDLE", "Play", "Stage", "Told", "World", "stage", "watched_world"]
 
 Play = Callable[[list[str], list[Preemption]], "World"]
 
@@ -69,7 +70,9 @@ class _Records(logging.Handler):
         self.told: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(f"{record.name}: {record.getMessage()}")
+        # asyncio complains of generators that are dropped in the middle, bare as well.
+        if record.name.startswith(("stallwatch", "opentelemetry")):
+            self.told.append(f"{record.name}: {record.getMessage()}")
 
 
 @dataclass
@@ -210,76 +213,104 @@ ENDS = ("cancel", "deadline", "end", "lost", "close", "backstop")
 """What may come while a reader waits."""
 
 
+@dataclass
+class Stage:
+    """What the worlds of a test have in common, with time that stands still and helper threads that do not run."""
+
+    captured: Captured
+    clock: FakeClock
+    records: _Records
+    world: Any = None
+    """The one that plays: what is left for the helpers goes to its ``jobs``, and who is woken to its ``insist``."""
+
+    def enter(self, world: Any) -> None:
+        """Play this world from here on."""
+        self.captured.forget()
+        self.world = world
+
+    def soon(self, job: Callable[[], object]) -> None:
+        """In place of the waker's."""
+        self.world.jobs.append(job)
+
+    def insist(self, wake: Callable[[], bool]) -> None:
+        """In place of the waker's."""
+        self.world.insist(wake)
+
+    def orphan(self, run: InFlight, close: Callable[[], object] | None) -> None:
+        """In place of the sweeper's."""
+        self.world.jobs.append(lambda: sweeper._sweep(run, close))
+
+    def nothing_was_logged(self) -> None:
+        """Fail on any warning."""
+        assert not self.records.told, self.records.told
+
+
 @contextmanager
-def watched_world() -> Iterator[Play]:
-    """Give what plays a world by a schedule and returns it; ``Verdict``s are for the caller."""
-    clock = FakeClock()
-    current: list[World] = []
+def stage() -> Iterator[Stage]:
+    """Instrument, stop the clock, and take the helper threads' place."""
     records = _Records()
-    real_end, real_settle = Recorders.end, sync_guard.settle
-
-    def tell(recorders: Recorders, run: Any, now: float) -> None:
-        if current:
-            current[0].told.outcomes.append(run.tracker.outcome.value)
-        real_end(recorders, run, now)
-
-    def settle(run: InFlight, error: BaseException) -> BaseException | None:
-        cancelled = run.cancelled and not run.closed and not run.ended
-        raised = real_settle(run, error)
-        if cancelled and run.tracker.outcome is not None and run.tracker.outcome.value == "stalled":
-            current[0].told.late_cancels.append(run.tracker.outcome.value)
-        return raised
-
-    def soon(job: Callable[[], object]) -> None:
-        current[0].jobs.append(job)
-
-    def insist(wake: Callable[[], bool]) -> None:
-        current[0].insist(wake)
-
-    def lock() -> Lock:
-        return Lock(current[0].stepper)
-
-    locks = SimpleNamespace(**{**vars(threading), "Lock": lock, "RLock": lock})
+    real_end = Recorders.end
     with ExitStack() as stack:
-        captured = stack.enter_context(
-            instrumented(policy=stallwatch.Policy.of(idle=IDLE, total=None), span_backstop=BACKSTOP)
-        )
+        policy = stallwatch.Policy.of(idle=IDLE, total=None)
+        captured = stack.enter_context(instrumented(policy=policy, span_backstop=BACKSTOP))
+        made = Stage(captured, FakeClock(), records)
+
+        def tell(recorders: Recorders, run: Any, now: float) -> None:
+            made.world.told.outcomes.append(run.tracker.outcome.value)
+            real_end(recorders, run, now)
+
         for name, module in list(sys.modules.items()):
             if name.startswith("stallwatch.") and hasattr(module, "monotonic"):
-                stack.enter_context(patch.object(module, "monotonic", clock))
+                stack.enter_context(patch.object(module, "monotonic", made.clock))
         for owner, name, instead in (
-            (interrupt, "threading", locks),
-            (core._synchronization, "threading", locks),
-            (waker, "soon", soon),
-            (waker, "insist", insist),
+            (waker, "soon", made.soon),
+            (waker, "insist", made.insist),
             (waker, "ensure_running", lambda: None),
             (sweeper, "ensure_running", lambda: None),
-            (
-                sweeper,
-                "orphan",
-                lambda run, close: current[0].jobs.append(lambda: sweeper._sweep(run, close)),
-            ),
+            (sweeper, "orphan", made.orphan),
             (Recorders, "end", tell),
-            (sync_guard, "settle", settle),
         ):
             stack.enter_context(patch.object(owner, name, instead))
         logging.getLogger().addHandler(records)
-        stack.enter_context(patch.dict(spans._state))
+        stack.callback(logging.getLogger().removeHandler, records)
         # What is there already need not be looked at in each collection.
         gc.collect()
         gc.freeze()
         stack.callback(gc.unfreeze)
-        stack.callback(logging.getLogger().removeHandler, records)
+        yield made
+
+
+@contextmanager
+def watched_world() -> Iterator[Play]:
+    """Give what plays a world by a schedule and returns it."""
+    with ExitStack() as stack:
+        shared = stack.enter_context(stage())
+        real_settle = sync_guard.settle
+
+        def settle(run: InFlight, error: BaseException) -> BaseException | None:
+            cancelled = run.cancelled and not run.closed and not run.ended
+            raised = real_settle(run, error)
+            if cancelled and run.tracker.outcome is Outcome.STALLED:
+                shared.world.told.late_cancels.append("stalled")
+            return raised
+
+        def lock() -> Lock:
+            return Lock(shared.world.stepper)
+
+        locks = SimpleNamespace(**{**vars(threading), "Lock": lock, "RLock": lock})
+        stack.enter_context(patch.object(interrupt, "threading", locks))
+        stack.enter_context(patch.object(core._synchronization, "threading", locks))
+        stack.enter_context(patch.object(sync_guard, "settle", settle))
+        stack.enter_context(patch.dict(spans._state))
+        watched = watched_files()
 
         def play(names: list[str], schedule: list[Preemption]) -> World:
-            captured.forget()
-            world = World(captured, clock, watched_files())
-            current[:] = [world]
-            spans._state["lock"] = Lock(world.stepper)
+            world = World(shared.captured, shared.clock, watched)
+            shared.enter(world)
+            spans._state["lock"] = lock()
             world.play(names, schedule)
             world.leave()
-            assert not records.told, records.told
+            shared.nothing_was_logged()
             return world
 
         yield play
-        current.clear()

@@ -27,6 +27,7 @@ from stallwatch.runtime import sweeper, task_waiter, waker
 from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.settling import cause_of, settle
 from stallwatch.runtime.splicing import AsyncSplice, SyncSplice
+from stallwatch.runtime.waiter import Waiter
 
 __all__ = ["guarded_bytes"]
 
@@ -75,7 +76,10 @@ class _Proxy:
             return
         # What is no Exception is a cancel, of whichever event loop, or an end of the whole program.
         left_by = sys.exc_info()[1]
-        run.end_by_close(cancelled=not isinstance(left_by, (Exception, GeneratorExit, NoneType)))
+        cancelled = not isinstance(left_by, (Exception, GeneratorExit, NoneType))
+        # Or the task that reads has been cancelled, and is still giving its body up.
+        waiter = run.waiter
+        run.end_by_close(cancelled=cancelled or (isinstance(waiter, Waiter) and waiter.cancelled_by_user))
 
 
 class SyncProxy(_Proxy):
