@@ -198,3 +198,24 @@ def test_a_ready_reader_is_never_cut(steps: list[float]) -> None:
     for step in steps:
         now += step
         assert rule(judge, now, {"ready": True, "readable": True, "closed": True}) is AGAIN
+
+
+@pytest.mark.parametrize("seen", [READY, READABLE, NOTHING], ids=["ready", "readable", "new bytes"])
+def test_a_flood_of_waits_that_move_nothing_is_a_stall(seen: Seen) -> None:
+    """Each heartbeat ends a wait, and what comes faster than it is read is always there to be read."""
+    judge, rulings = Judge(), []
+    for number in range(200):
+        now = DUE + number / 1000
+        rulings.append(rule(judge, now, {"received": number, **seen}, wait=now - 0.0005))
+        if rulings[-1] is STALL:
+            break
+    assert rulings[-1] is STALL
+    assert ROUNDS <= len(rulings) <= 1000 * PATIENCE + 3
+
+
+def test_what_moves_the_deadline_gives_patience_anew() -> None:
+    judge = Judge()
+    for number in range(200):
+        now = DUE + number / 1000
+        # Progress: the deadline of each wait lies behind the last judgement.
+        assert rule(judge, now, READABLE, due=now - 0.0002, wait=now - 0.0005) is AGAIN

@@ -11,6 +11,8 @@ Rules, in this order
    that is still on its way. Once for each deadline: what comes within the grace may move the deadline and may not
    (heartbeats; the total), and the next wait has then passed it before it began. Were that one granted its own, a
    stream whose chunks come faster than the grace would go on for ever.
+   The same holds for rules 1 and 2: what has been used up stays so in the waits after it, until bytes move the
+   deadline. Else a flood of heartbeats, each of which ends a wait, would always be given its turns anew.
 4. Otherwise it is a stall.
 
 Rule 1 alone misses a stopped process (the bytes are in the kernel), rule 2 alone misses a blocked loop (the bytes
@@ -45,12 +47,14 @@ class Judgement(Enum):
 class Judge:
     """The memory of the judgements of one wait after another."""
 
-    __slots__ = ("_bytes", "_due", "_due_since", "_granted", "_rounds", "_wait")
+    __slots__ = ("_bytes", "_due", "_due_since", "_flooded", "_granted", "_judged", "_rounds", "_wait")
 
     def __init__(self) -> None:
         self._begin(None)
         self._due_since: float | None = None
+        self._judged: float | None = None
         self._rounds = 0
+        self._flooded = False
 
     def _begin(self, wait: float | None) -> None:
         self._wait = wait
@@ -77,20 +81,24 @@ class Judge:
         """
         if wait != self._wait:
             granted = self._granted and due < wait
+            # Passed before this wait began, and judged since then: nothing that came has moved it.
+            self._flooded = self._judged is not None and due < wait and due <= self._judged
             self._begin(wait)
             self._granted = granted
+            self._due = due if self._flooded else None
         if due != self._due:
             self._due = due
             self._due_since = None
             self._rounds = 0
-        if ready:
+        self._judged = now
+        if ready and not self._flooded:
             return Judgement.AGAIN
         if self._due_since is None:
             self._due_since = now
         fresh = received != self._bytes
         self._bytes = received
         spent = self._rounds >= ROUNDS and now - self._due_since >= PATIENCE
-        if (closed or readable or fresh) and not spent:
+        if (closed or readable or fresh or ready) and not spent:
             self._rounds += 1
             return Judgement.AGAIN
         if not self._granted and self._due_since - due > LATE:
