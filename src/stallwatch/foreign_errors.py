@@ -6,9 +6,6 @@ its frames along too, and tools that collect errors read the local variables out
 
 from __future__ import annotations
 
-import traceback
-from pathlib import PurePath
-
 __all__ = ["told_of"]
 
 _FRAMES = 6
@@ -16,10 +13,13 @@ _FRAMES = 6
 
 def told_of(error: BaseException) -> str:
     """Return class and place of ``error``, innermost frame first, and the classes it was raised from."""
+    # Only where something has failed.
+    import traceback
+
     try:
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         places = [
-            f"{'/'.join(PurePath(each.filename).parts[-3:])}:{each.lineno} {each.name}"
+            f"{'/'.join(each.filename.replace(chr(92), '/').split('/')[-3:])}:{each.lineno} {each.name}"
             for each in reversed(frames)
         ]
         below = error.__cause__ or error.__context__

@@ -5,6 +5,7 @@ Rules
 * This module alone reads ``os.environ``.
 * What comes from outside the program must not break it: a bad variable, file or field is one logged warning that says
   what is allowed, and counts as not set. What a programmer writes is told to the programmer: a bad keyword raises.
+* A policy file is data: an ordinary file of at most 1 MB in TOML. Nothing in it, nor in a variable, names code.
 * In the file, ``[default]`` stands under the environment variables and each ``[[rule]]`` above them. A rule with
   anything wrong in it is skipped whole, because half a rule may do the opposite of what was meant.
 
@@ -13,7 +14,9 @@ What can be set is listed in ``known_settings``; how the layers merge for a call
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -97,8 +100,7 @@ def _from_file(path: Path, refuse: Callable[[str], None]) -> tuple[dict[str, Any
     import tomllib
 
     try:
-        with path.expanduser().open("rb") as file:
-            document = tomllib.load(file)
+        document = tomllib.loads(_text_of(path))
     # RuntimeError: no home directory, or tables nested too deep.
     except (OSError, RuntimeError, ValueError) as error:
         refuse(f"policy file '{path}' is not allowed: {error}; give {BY_KEYWORD['policy_file'].allowed}")
@@ -122,6 +124,25 @@ def _from_file(path: Path, refuse: Callable[[str], None]) -> tuple[dict[str, Any
         cast("dict[str, object]", default), _IN_DEFAULT, lambda problem: tell("[default]", problem)
     )
     return values, tuple(rule for rule in rules if rule is not None)
+
+
+_LONGEST = 1 << 20
+"""Bytes of a policy file; what is longer was not meant."""
+
+
+def _at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _text_of(path: Path) -> str:
+    """Return what an ordinary file says; a pipe or device would block the program, or never end."""
+    with io.BufferedReader(io.FileIO(path.expanduser(), opener=_at_once)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no ordinary file")
+        content = file.read(_LONGEST + 1)
+    if len(content) > _LONGEST:
+        raise ValueError(f"longer than {_LONGEST} bytes")
+    return content.decode()
 
 
 def _rule(number: int, table: object, tell: Callable[[str, str], None]) -> Rule | None:
