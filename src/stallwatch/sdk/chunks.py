@@ -36,7 +36,7 @@ __all__ = ["Reader", "Response", "read_whole"]
 _EMPTY: Mapping[str, Any] = {}
 _REASONS_CAP = 128
 """Positions of the list of finish reasons; the largest ``n`` that OpenAI takes. A request may name any number."""
-_CHOICES_CAP = 4096
+_CHOICES_CAP = 512
 """Choices whose end is remembered: a server can make up as many as it has chunks."""
 
 _WITH_LAST_EVENT = ("response.", "image_generation.", "image_edit.", "transcript.text.", "speech.audio.")

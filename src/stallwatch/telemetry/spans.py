@@ -308,7 +308,7 @@ def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[s
         Attr.OUTCOME: outcome.value,
         Attr.STALLED: outcome is Outcome.STALLED,
         Attr.ATTEMPTS: run.attempts,
-        Attr.POLICY_RULE: policy.rule,
+        Attr.POLICY_RULE: text_of(policy.rule),
         Attr.POLICY_MODE: policy.mode.value,
         Attr.INTERRUPT: run.interrupt,
         Attr.STALL_COUNT: run.stalls or None,
