@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,21 @@ class Child:
 
     def finish(self, within: float = 15.0) -> tuple[list[Any], str]:
         """Wait for its end, which must be a success; return what it said since the last ``line`` and its stderr."""
-        try:
-            out, err = self.process.communicate(timeout=within)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            out, err = self.process.communicate()
-            raise AssertionError(f"the program did not end within {within:g} s:\n{out}\n{err}") from None
+        process = self.process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        # Not by ``communicate``: it reads below the buffer in which ``line`` may have left what came together.
+        with ThreadPoolExecutor(2) as reading, process.stdout, process.stderr:
+            out_read, err_read = reading.submit(process.stdout.read), reading.submit(process.stderr.read)
+            try:
+                process.wait(within)
+                late = False
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                late = True
+            out, err = out_read.result(), err_read.result()
+        assert not late, f"the program did not end within {within:g} s:\n{out}\n{err}"
         assert self.process.returncode == 0, (self.process.returncode, out, err)
         return [json.loads(line) for line in out.splitlines()], err
 

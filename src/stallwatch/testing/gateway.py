@@ -61,6 +61,8 @@ class FaultGateway:
         self._stopping: asyncio.Event | None = None
         self._live: set[Connection] = set()
         self._arrivals: set[asyncio.Task[None]] = set()
+        self._unwelcomed: set[socket.socket] = set()
+        """Accepted, and not yet in the hands of a task that has begun."""
         self._failures: list[BaseException] = []
 
     # --- life ---
@@ -194,36 +196,49 @@ class FaultGateway:
     async def _serve(self, listener: socket.socket, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        accepting = self._loop.create_task(self._accept(listener))
+        self._listen_again(listener)
         ready.set()
         await self._stopping.wait()
-        accepting.cancel()
+        self._loop.remove_reader(listener)
         for connection in list(self._live):
             connection.stop()
-        waiting = [accepting, *self._arrivals]
-        for task in self._arrivals:
+        waiting = list(self._arrivals)
+        for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, *(c.gone.wait() for c in list(self._live)), return_exceptions=True)
+        # Of tasks that were cancelled before their first step, which never runs then.
+        for sock in self._unwelcomed:
+            sock.close()
         # A transport dropped during its handshake frees its socket in the next rounds of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
 
-    async def _accept(self, listener: socket.socket) -> None:
+    def _listen_again(self, listener: socket.socket) -> None:
+        if self._stopping is not None and not self._stopping.is_set():
+            # Not by awaiting ``sock_accept``: a cancel at the wrong moment would drop a connection it has accepted.
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, peer = await loop.sock_accept(listener)
-            except OSError:
-                # Out of descriptors, or a client that left between SYN and accept: the next may fare better.
-                await asyncio.sleep(0.01)
-                continue
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            entry = self._journal.connection_opened(f"{peer[0]}:{peer[1]}")
-            task = loop.create_task(self._welcome(sock, entry))
-            self._arrivals.add(task)
-            task.add_done_callback(self._arrivals.discard)
+        try:
+            sock, peer = listener.accept()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            # Out of descriptors, or a client that left between SYN and accept: the next may fare better.
+            loop.remove_reader(listener)
+            loop.call_later(0.01, self._listen_again, listener)
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        entry = self._journal.connection_opened(f"{peer[0]}:{peer[1]}")
+        self._unwelcomed.add(sock)
+        task = loop.create_task(self._welcome(sock, entry))
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
 
     async def _welcome(self, sock: socket.socket, entry: ConnectionEntry) -> None:
+        self._unwelcomed.discard(sock)
         loop = asyncio.get_running_loop()
         connection = Connection(entry, self._journal, self._answer)
         try:
