@@ -1,4 +1,4 @@
-"""A gateway that is stopped while connections pour in leaves no socket open: that would be a warning in another test."""
+"""A gateway that is stopped while connections pour in leaves none open: that is a warning in another test."""
 
 from __future__ import annotations
 
