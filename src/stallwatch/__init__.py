@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from stallwatch.core.classify import Failure, Verdict
@@ -77,12 +78,11 @@ _ON_FIRST_USE = ("AsyncRouter", "Route", "Router")
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ON_FIRST_USE:
+    if name not in _ON_FIRST_USE and name != "router":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from stallwatch import router
-
-    globals()[name] = found = getattr(router, name)
-    return found
+    router = import_module("stallwatch.router")
+    globals().update({known: getattr(router, known) for known in _ON_FIRST_USE})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
