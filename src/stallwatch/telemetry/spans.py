@@ -21,9 +21,18 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 from stallwatch.catalogue import ATTEMPT_EVENT_CAP, STALL_EVENT_CAP, Attr, Event
 from stallwatch.clock import monotonic
 from stallwatch.core.phases import Stall
-from stallwatch.core.words import HedgeResult, Outcome, RetryDecision, StallAction
+from stallwatch.core.words import HedgeResult, Outcome, StallAction
 from stallwatch.telemetry.neighbours import suppressed, theirs
-from stallwatch.telemetry.recorder import AttemptView, FollowingView, RunView
+from stallwatch.telemetry.recorder import AttemptView, RunView
+from stallwatch.telemetry.span_attributes import (
+    attempt_attributes,
+    end_attributes,
+    known,
+    only_own,
+    request_attributes,
+    stall_attributes,
+    verdict_attributes,
+)
 from stallwatch.telemetry.values import text_of
 
 __all__ = ["SpanRecorder", "Trace"]
@@ -92,7 +101,7 @@ class SpanRecorder:
             return
         call = run.call
         name = call.operation if call.model is None else f"{call.operation} {call.model}"
-        span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_request_attributes(run))
+        span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=request_attributes(run))
         run.trace = Trace(span, owned=True, standard=True)
 
     def go_on(self, run: RunView) -> None:
@@ -119,16 +128,16 @@ class SpanRecorder:
 
     def attempt(self, run: RunView, attempt: AttemptView) -> None:
         """Add an attempt event."""
-        self._add(run, Event.ATTEMPT, lambda: _attempt_attributes(attempt, run))
+        self._add(run, Event.ATTEMPT, lambda: attempt_attributes(attempt, run))
 
     def fallback(self, run: RunView, failed: AttemptView, route: str, to: str) -> None:
         """Add a fallback event."""
         self._add(
             run,
             Event.FALLBACK,
-            lambda: _known(
+            lambda: known(
                 {
-                    **_verdict(failed.following),
+                    **verdict_attributes(failed.following),
                     Attr.FALLBACK_FROM: text_of(route),
                     Attr.FALLBACK_TO: text_of(to),
                 }
@@ -159,13 +168,13 @@ class SpanRecorder:
             # A neighbour may have ended its span already, and an event on an ended span is a warning in the log.
             return
         held.events += 1
-        held.add_event(Event.STALL, {**_stall_attributes(stall), Attr.STALL_ACTION: action.value})
+        held.add_event(Event.STALL, {**stall_attributes(stall), Attr.STALL_ACTION: action.value})
 
     def whole(self, run: RunView, outcome: Outcome) -> None:
         """Tell a neighbour's span what is known; some end theirs at the last event, before the end of the body."""
         held: Trace | None = run.trace
         if held is not None and not held.owned and held.span.is_recording():
-            held.span.set_attributes(_own(_end_attributes(run, outcome, standard=False)))
+            held.span.set_attributes(only_own(end_attributes(run, outcome, standard=False)))
 
     def backstop(self, run: RunView, now: float) -> None:
         """End the span of a run that nobody ends."""
@@ -183,8 +192,8 @@ class SpanRecorder:
             return
         span = held.span
         if span.is_recording():
-            attributes = _end_attributes(run, outcome, standard=held.standard)
-            span.set_attributes(attributes if held.owned else _own(attributes))
+            attributes = end_attributes(run, outcome, standard=held.standard)
+            span.set_attributes(attributes if held.owned else only_own(attributes))
             if outcome in _FAILURES and held.owned:
                 span.set_status(Status(StatusCode.ERROR, run.error_text))
         if held.owned:
@@ -193,166 +202,4 @@ class SpanRecorder:
             span.end(max(end, getattr(span, "start_time", None) or 0))
 
 
-def _own(attributes: dict[str, Any]) -> dict[str, Any]:
-    """What a neighbour's span is given: none of the names that are the neighbour's to set."""
-    return {name: value for name, value in attributes.items() if name.startswith("stallwatch.")}
-
-
 _FAILURES = frozenset({Outcome.STALLED, Outcome.FAILED, Outcome.TRUNCATED})
-
-
-def _request_attributes(run: RunView) -> dict[str, Any]:
-    call = run.call
-    attributes: dict[str, Any] = {Attr.OPERATION: call.operation, Attr.PROVIDER: call.provider}
-    if call.model is not None:
-        attributes[Attr.REQUEST_MODEL] = call.model
-    if call.stream:
-        attributes[Attr.REQUEST_STREAM] = True
-    if call.server_address is not None:
-        attributes[Attr.SERVER_ADDRESS] = call.server_address
-        if call.server_port is not None:
-            attributes[Attr.SERVER_PORT] = call.server_port
-    attributes.update(call.attributes)
-    return attributes
-
-
-def _stall_attributes(stall: Stall) -> dict[str, Any]:
-    return {
-        Attr.STALL_PHASE: stall.phase.value,
-        Attr.STALL_WIRE: stall.wire.value,
-        Attr.STALL_LIMIT: stall.limit,
-        Attr.STALL_WAITED: stall.waited,
-    }
-
-
-def _verdict(following: FollowingView | None) -> dict[str, Any]:
-    if following is None:
-        return {}
-    verdict = following.verdict
-    attributes: dict[str, Any] = {
-        Attr.RETRY_KIND: verdict.kind.value,
-        Attr.RETRY_DIAGNOSIS: verdict.diagnosis.value,
-        Attr.RETRY_REASON: verdict.reason.value,
-        Attr.RETRY_DECISION: following.decision.value,
-    }
-    if verdict.transport_code is not None:
-        attributes[Attr.RETRY_TRANSPORT_CODE] = verdict.transport_code
-    return attributes
-
-
-def _attempt_attributes(attempt: AttemptView, run: RunView) -> dict[str, Any]:
-    following, request_id = attempt.following, attempt.request_id
-    quoted = request_id is not None and run.quotes_secret(request_id)
-    attributes: dict[str, Any] = {
-        Attr.ATTEMPT_NUMBER: attempt.number,
-        Attr.ATTEMPT_ROLE: attempt.role.value,
-        Attr.ATTEMPT_DURATION: attempt.duration,
-        Attr.ATTEMPT_RACE: None if attempt.race is None else attempt.race.value,
-        Attr.OUTCOME: None if attempt.outcome is None else attempt.outcome.value,
-        Attr.REQUEST_MODEL: attempt.model,
-        Attr.SERVER_ADDRESS: attempt.server_address,
-        Attr.SERVER_PORT: attempt.server_port,
-        Attr.HTTP_STATUS: attempt.status_code,
-        Attr.REQUEST_ID: None if quoted else request_id,
-        Attr.CHUNKS: attempt.chunks if run.call.stream else None,
-        Attr.OUTPUT_CHARACTERS: attempt.characters,
-        Attr.USAGE_KNOWN: attempt.usage_known,
-    }
-    if following is not None:
-        attributes.update(_verdict(following))
-        attributes[Attr.RETRY_SERVER_WAIT] = following.server_wait
-        if following.decision in _GOING_ON:
-            attributes[Attr.RETRY_DELAY] = following.delay
-            attributes[Attr.RETRY_PACED] = following.paced
-    return _known(attributes)
-
-
-_SAID = (
-    Attr.REQUEST_ID,
-    Attr.RESPONSE_ID,
-    Attr.RESPONSE_MODEL,
-    Attr.RESPONSE_FINISH_REASONS,
-    Attr.OPENAI_RESPONSE_TIER,
-    Attr.OPENAI_FINGERPRINT,
-)
-"""What servers say of themselves, in whatever words they like."""
-
-
-def _withhold(run: RunView, attributes: dict[str, Any]) -> None:
-    """Leave out what a server says of itself if it gives the client's key back."""
-    response = run.response
-    said = f"{run.request_id}"
-    if response is not None:
-        reasons = attributes.get(Attr.RESPONSE_FINISH_REASONS)
-        said = (
-            f"{said} {response.id} {response.model} {reasons} {response.service_tier} {response.fingerprint}"
-        )
-    if run.quotes_secret(said):
-        for name in _SAID:
-            if run.quotes_secret(f"{attributes.get(name)}"):
-                attributes[name] = None
-
-
-def _known(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return those that have a value."""
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
-_GOING_ON = frozenset({RetryDecision.RETRY, RetryDecision.FALLBACK})
-
-
-def _end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[str, Any]:
-    tracker = run.tracker
-    response, policy, name, error = run.response, run.policy, run.scope_name, run.error_type
-    attributes: dict[str, Any] = {
-        Attr.OUTCOME: outcome.value,
-        Attr.STALLED: outcome is Outcome.STALLED,
-        Attr.ATTEMPTS: run.attempts,
-        Attr.POLICY_RULE: text_of(policy.rule),
-        Attr.POLICY_MODE: policy.mode.value,
-        Attr.INTERRUPT: run.interrupt,
-        Attr.STALL_COUNT: run.stalls or None,
-        Attr.RUN_NAME: None if name is None else text_of(name),
-        Attr.CANCEL_REASON: text_of(run.cancel_reason) if outcome is Outcome.CANCELLED else None,
-        Attr.ERROR_TYPE: None if error is None else text_of(error),
-        Attr.HTTP_STATUS: run.status_code,
-        Attr.REQUEST_ID: run.request_id,
-        Attr.BACKSTOP: run.backstopped or None,
-        Attr.USAGE_KNOWN: response is not None and response.usage.known,
-    }
-    if run.call.stream:
-        first, visible = tracker.first_token_at, tracker.first_visible_at
-        attributes[Attr.CHUNKS] = tracker.chunks
-        attributes[Attr.HEARTBEATS] = tracker.heartbeats
-        attributes[Attr.TIME_TO_FIRST_TOKEN] = None if first is None else first - tracker.started
-        attributes[Attr.TIME_TO_VISIBLE] = None if visible is None else visible - tracker.started
-    # Of a stall also where the call was not streamed.
-    attributes[Attr.GAP_MAX] = tracker.longest_gap
-    if run.stall is not None:
-        attributes.update(_stall_attributes(run.stall))
-    if run.following is not None:
-        attributes.update(_verdict(run.following))
-    if response is not None:
-        attributes[Attr.OUTPUT_CHARACTERS] = response.characters
-    if standard:
-        _add_response(run, attributes)
-    _withhold(run, attributes)
-    return _known(attributes)
-
-
-def _add_response(run: RunView, attributes: dict[str, Any]) -> None:
-    tracker, response = run.tracker, run.response
-    if run.call.stream and tracker.first_chunk_at is not None:
-        attributes[Attr.RESPONSE_TIME_TO_FIRST_CHUNK] = tracker.first_chunk_at - tracker.started
-    if response is None:
-        return
-    usage = response.usage
-    attributes[Attr.RESPONSE_ID] = response.id
-    attributes[Attr.RESPONSE_MODEL] = response.model
-    attributes[Attr.RESPONSE_FINISH_REASONS] = response.finish_reasons(tracker.choices)
-    attributes[Attr.OPENAI_RESPONSE_TIER] = response.service_tier
-    attributes[Attr.OPENAI_FINGERPRINT] = response.fingerprint
-    attributes[Attr.USAGE_INPUT] = usage.input
-    attributes[Attr.USAGE_OUTPUT] = usage.output
-    attributes[Attr.USAGE_CACHE_READ] = usage.cache_read or None
-    attributes[Attr.USAGE_REASONING] = usage.reasoning or None
