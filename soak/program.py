@@ -172,7 +172,7 @@ def main() -> None:
     stallwatch.OpenAIInstrumentor().instrument(
         tracer_provider=telemetry.tracers, meter_provider=telemetry.meters, skip_dep_check=True, **LIMITS
     )
-    over = threading.Event()
+    sink, over = int(plan["sink"].rpartition(":")[2]), threading.Event()
     teller = threading.Thread(target=_tell_now_and_then, args=(tally, telemetry, over), daemon=True)
     teller.start()
     for number in range(plan["rounds"]):
@@ -183,7 +183,9 @@ def main() -> None:
         sys.stdin.readline()
         telemetry.flush()
         resting.come_to_rest(telemetry.books)
-        _say(rest=number, calls=sum(tally.calls.values()), **resting.reading(telemetry.books), tasks=left)
+        _say(
+            rest=number, calls=sum(tally.calls.values()), **resting.reading(telemetry.books, sink), tasks=left
+        )
     telemetry.flush()
     over.set()
     teller.join()

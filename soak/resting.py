@@ -32,14 +32,17 @@ def come_to_rest(books: Books) -> None:
         time.sleep(0.05)
 
 
-def reading(books: Books) -> dict[str, int]:
-    """Return what there is. Memory that is free is given back to the system first, as far as the allocator does."""
+def reading(books: Books, sink: int) -> dict[str, int]:
+    """Return what there is; connections to the port ``sink`` are the exporters', which come and go as the sink does.
+
+    Memory that is free is given back to the system first, as far as the allocator does.
+    """
     gc.collect()
     _trim()
     return {
         "traced": tracemalloc.get_traced_memory()[0],
         "resident": resident(),
-        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "descriptors": _descriptors(sink),
         "threads": threading.active_count(),
         "runs": len(registry.live()),
         "spans": books.open,
@@ -49,6 +52,22 @@ def reading(books: Books) -> dict[str, int]:
 def resident() -> int:
     """Return the bytes of memory that this process has."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def _descriptors(sink: int) -> int:
+    exporters = set()
+    for line in Path("/proc/self/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        fields = line.split()
+        if int(fields[2].rpartition(":")[2], 16) == sink:
+            exporters.add(f"socket:[{fields[9]}]")
+    return sum(_target(entry) not in exporters for entry in Path("/proc/self/fd").iterdir())
+
+
+def _target(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:  # the one by which they are listed
+        return ""
 
 
 def _helpers() -> list[str]:

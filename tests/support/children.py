@@ -53,8 +53,13 @@ class Child:
         return [json.loads(line) for line in out.splitlines()], err
 
 
-def spawn(program: str, *arguments: str, options: tuple[str, ...] = (), **environment: str) -> Child:
-    """Start ``program`` (source text) with ``arguments``; it can import what tests can."""
+def spawn(
+    program: str, *arguments: str, options: tuple[str, ...] = (), asked: bool = False, **environment: str
+) -> Child:
+    """Start ``program`` (source text) with ``arguments``; it can import what tests can.
+
+    With ``asked`` its stdin is a pipe.
+    """
     if http_library.legacy():
         program = f"from support import http_library\nhttp_library.use()\n{program}"
     paths = os.pathsep.join((str(_SOURCE), str(_TESTS)))
@@ -64,6 +69,7 @@ def spawn(program: str, *arguments: str, options: tuple[str, ...] = (), **enviro
     return Child(
         subprocess.Popen(
             [sys.executable, *options, "-c", program, *arguments],
+            stdin=subprocess.PIPE if asked else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
