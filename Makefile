@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help env env-oldest test test-oldest matrix newest frameworks neighbours runtimes e2e lint format types coverage bench bench-quick soak demo generate clean
+.PHONY: help env env-oldest test test-oldest matrix newest frameworks neighbours runtimes e2e fuzz races lint format types coverage bench bench-quick soak demo generate clean
 
 # Given as `make PYTHON=/path/to/python env`; without it scripts/make-env looks for one.
 export PYTHON
@@ -40,6 +40,12 @@ runtimes: env ## Run the tests on gevent and other runtimes
 
 e2e: env ## Run a real program against the real collector, Prometheus and Alertmanager
 	$(BIN)/python -m e2e $(ARGS)
+
+fuzz: env ## Random bytes and shapes, guided by coverage, for ten minutes (ARGS="--minutes 60 --only streams")
+	@$(BIN)/nox -s fuzz -- $(ARGS)
+
+races: env ## Let the ends of a stream meet in every order, for about ten minutes
+	RACES_EVERY=1 RACES_SECONDS=150 $(BIN)/python -m pytest -s tests/races $(ARGS)
 
 lint: env ## Check style and layout
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -69,6 +70,16 @@ def neighbours(session: nox.Session) -> None:
 def runtimes(session: nox.Session) -> None:
     """gevent and other runtimes: nox -s runtimes -- [pytest arguments]"""
     beside(session, "runtimes", "runtimes*.txt")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Properties of bytes and shapes under a fuzzer: nox -s fuzz -- [--minutes N] [--only TARGET] [--corpus FOLDER]"""
+    from matrix.running import environment
+
+    python = environment(ROOT / ".nox" / "fuzz", ROOT / "requirements" / "fuzz.txt")
+    paths = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
+    session.run(python, "-W", "ignore", "-m", "fuzz.guided", *session.posargs, external=True, env=paths)
 
 
 SMOKE = (

@@ -37,6 +37,8 @@ class Answer:
     wire: Wire
     status: int = 200
     headers: tuple[tuple[str, bytes], ...] = (("content-type", b"text/event-stream"),)
+    retries: int = 0
+    """How often the client may ask again; it is answered the same."""
 
 
 @dataclass
@@ -105,7 +107,9 @@ def _client(answer: Answer, seen: Seen, *, is_async: bool) -> Any:
     kind = http.AsyncClient if is_async else http.Client
     client = kind(transport=http.MockTransport(respond))
     make = openai.AsyncOpenAI if is_async else openai.OpenAI
-    return make(base_url="http://model.test/v1", api_key="none", max_retries=0, http_client=client)
+    return make(
+        base_url="http://model.test/v1", api_key="none", max_retries=answer.retries, http_client=client
+    )
 
 
 class _Driver:
@@ -181,8 +185,9 @@ def both_ways(
     assert not swallowed, swallowed
     assert not records.told, records.told
     _telemetry_is_sound(captured)
-    if "UnicodeDecodeError" in repr(bare):
-        # The first event is held back until it is whole, so its bad byte is met when all of it has been read.
+    if answer.retries or "UnicodeDecodeError" in repr(bare):
+        # Bare, what has failed is not read again; and the first event is held back until it is whole, so its bad byte
+        # is met when all of it has been read.
         bare.body = guarded.body = []
     return bare, guarded
 

@@ -150,7 +150,7 @@ def test_any_chunks_leave_the_reader_able_to_tell_how_it_ended(values) -> None:
     run.reader = reader
     for value in values:
         run.wait()
-        run.on_chunk(chunk_of(value), reader)
+        run.on_facts(reader.facts(chunk_of(value)))
         assert not run.tracker.waiting
     assert isinstance(reader.failure(), str | None)
     assert isinstance(reader.has_end_mark, bool)
