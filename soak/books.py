@@ -126,8 +126,9 @@ def _complaints(soaked: Soaked) -> list[Row]:
         Row(
             what="stalls told late, median, 99th, last",
             found=f"{typical[49]:.2f} s, {typical[98]:.2f} s, {latest:.3f} s ({who})",
-            allowed=f"{LATE:g} s + {lag:.3f} s that sleeps were late",
-            holds=latest <= LATE + lag,
+            # Twice: the deadline is judged in one turn, and its caller goes on in another.
+            allowed=f"{LATE:g} s + twice the {lag:.3f} s that sleeps were late",
+            holds=latest <= LATE + 2 * lag,
         ),
     ]
 

@@ -82,7 +82,7 @@ class Tally:
     def listen(self) -> None:
         """Take every complaint that a process can have."""
         sys.unraisablehook = lambda told: self.complains(
-            f"unraisable {told.exc_type.__name__}: {told.object!r:.60}"
+            f"{threading.current_thread().name}: unraisable {told.exc_value!r:.80} of {told.object!r:.50}"
         )
         threading.excepthook = lambda told: self.complains(f"thread {told.exc_type.__name__}")
         warnings.showwarning = lambda told, kind, *_: self.complains(f"{kind.__name__}: {told!s:.60}")
@@ -132,7 +132,11 @@ class Traffic:
     async def in_tasks(self, count: int) -> None:
         """Make calls in so many tasks until the time is over, and count the tasks that are left then."""
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, told: self._tally.complains(f"loop: {told['message']:.80}"))
+        loop.set_exception_handler(
+            lambda _, told: self._tally.complains(
+                f"loop: {told['message']:.50} {told.get('exception')!r:.80}"
+            )
+        )
         before = asyncio.all_tasks()
         async with openai.AsyncOpenAI(**self._options) as client, asyncio.TaskGroup() as group:
             for number in range(count):
