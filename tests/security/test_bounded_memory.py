@@ -111,9 +111,9 @@ def heartbeats() -> Iterator[bytes]:
 
 
 def reasoning() -> Iterator[bytes]:
-    """4 MB of reasoning."""
+    """1.5 MB of reasoning."""
     piece = chunk(reasoning_content="x" * 8000) * 8
-    for _ in range(64):
+    for _ in range(24):
         yield piece
     yield chunk(content="hi") + END
 
