@@ -16,6 +16,8 @@ The shadows are removed before the connection goes back to its pool; the instanc
 from __future__ import annotations
 
 import _socket
+import errno
+import os
 import select
 import socket
 import threading
@@ -25,6 +27,9 @@ from stallwatch.runtime.inflight import InFlight
 from stallwatch.runtime.own_deadline import FLOOR, OverError, OwnDeadline, of_library
 
 __all__ = ["BoundedReads", "is_readable", "shut_down"]
+
+_BAD_DESCRIPTOR = OSError(errno.EBADF, os.strerror(errno.EBADF))
+"""What the bare library says of a read on a closed socket."""
 
 
 class BoundedReads:
@@ -79,8 +84,11 @@ class BoundedReads:
 
     def release(self) -> bool:
         """Let go of the stream before its connection is pooled; False while somebody reads, which is then closed."""
+        run = self._run
         with self._lock:
-            if self._reading:
+            # A close in the middle of the body closes the connection, too: whoever comes to read meanwhile must meet
+            # the shadow, and not the descriptor that is about to be freed.
+            if self._reading or (run.closed and not run.ended):
                 return False
         self.remove()
         return True
@@ -109,6 +117,10 @@ class BoundedReads:
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Read at most until the run's deadline; raises the HTTP library's own errors."""
         with self._lock:
+            closed = self._closed
+            if closed:
+                # By another thread, which may be about to free the descriptor: a read that began now would be on it.
+                raise of_library(self._stream, "ReadError", OSError)(str(_BAD_DESCRIPTOR))
             self._reading += 1
         try:
             return self._bounded(max_bytes, timeout)
