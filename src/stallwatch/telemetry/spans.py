@@ -33,7 +33,7 @@ from stallwatch.telemetry.span_attributes import (
     stall_attributes,
     verdict_attributes,
 )
-from stallwatch.telemetry.values import TEXT_CAP, text_of
+from stallwatch.telemetry.values import text_of
 
 __all__ = ["SpanRecorder", "Trace"]
 
