@@ -8,7 +8,7 @@ from stallwatch.catalogue import Attr
 from stallwatch.core.phases import Stall
 from stallwatch.core.words import Outcome, RetryDecision
 from stallwatch.telemetry.recorder import AttemptView, FollowingView, RunView
-from stallwatch.telemetry.values import text_of
+from stallwatch.telemetry.values import TEXT_CAP, text_of
 
 __all__ = [
     "attempt_attributes",
@@ -137,7 +137,7 @@ def end_attributes(run: RunView, outcome: Outcome, *, standard: bool) -> dict[st
         Attr.OUTCOME: outcome.value,
         Attr.STALLED: outcome is Outcome.STALLED,
         Attr.ATTEMPTS: run.attempts,
-        Attr.POLICY_RULE: text_of(policy.rule),
+        Attr.POLICY_RULE: policy.rule[:TEXT_CAP],
         Attr.POLICY_MODE: policy.mode.value,
         Attr.INTERRUPT: run.interrupt,
         Attr.STALL_COUNT: run.stalls or None,
