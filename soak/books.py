@@ -124,12 +124,6 @@ def _complaints(soaked: Soaked) -> list[Row]:
     return [
         nothing("complaints: logs, loops, threads, finalisers", told["complaints"]),
         Row(
-            what="of dropped streams collected elsewhere, a known limit",
-            found=str(told["known"]),
-            allowed="any",
-            holds=True,
-        ),
-        Row(
             what="stalls told late, median, 99th, last",
             found=f"{typical[49]:.2f} s, {typical[98]:.2f} s, {latest:.3f} s ({who})",
             # Twice: the deadline is judged in one turn, and its caller goes on in another.

@@ -36,9 +36,6 @@ PAUSE = 2.0
 RAMP = 2.0
 """Seconds in which the workers of a round begin: 200 connections in one moment are another test than this."""
 
-KNOWN = ("generator is already running", "async generator already executing")
-"""Of a dropped asynchronous stream that another thread's collection finds: a known limit, counted by itself."""
-
 
 class Tally:
     """What the callers saw, and every complaint anybody had."""
@@ -49,7 +46,6 @@ class Tally:
         self.ended: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.complaints: Counter[str] = Counter()
-        self.known = 0
         # By hundredths of a second, and the latest: a list of all would grow as a leak does.
         self.late: Counter[int] = Counter()
         self.latest: tuple[float, str] = (0.0, "none")
@@ -81,10 +77,7 @@ class Tally:
     def complains(self, who: str) -> None:
         """Somebody complained where nobody should."""
         with self._lock:
-            if any(known in who for known in KNOWN):
-                self.known += 1
-            else:
-                self.complaints[who] += 1
+            self.complaints[who] += 1
 
     def listen(self) -> None:
         """Take every complaint that a process can have."""
@@ -206,7 +199,6 @@ def main() -> None:
         ended=tally.ended,
         errors=tally.errors,
         complaints=tally.complaints,
-        known=tally.known,
         late=sorted(tally.late.elements()),
         latest=tally.latest,
         lag=tally.lag,

@@ -200,3 +200,51 @@ with instrumented() as captured:
 def test_dropped_streams_make_no_noise_in_development_mode(plain: Place) -> None:
     _, err = spawn(NOISELESS, plain.base_url, options=("-X", "dev")).finish()
     assert [line for line in err.splitlines() if "Deprecat" not in line] == []
+
+
+COLLECTED_ELSEWHERE = """
+import asyncio, gc, sys, threading, time
+from support.telemetry import instrumented
+from support.places import MESSAGES
+import openai
+
+request = {"model": "stall-after:tokens=3,gap=0", "messages": MESSAGES, "stream": True}
+over = threading.Event()
+
+def collect():
+    while not over.is_set():
+        gc.collect()
+        time.sleep(0.002)
+
+async def drop():
+    async with openai.AsyncOpenAI(base_url=sys.argv[1], api_key="sk-test", max_retries=0) as client:
+        for _ in range(DROPS):
+            stream = await client.chat.completions.create(**request)
+            for _ in range(2):
+                await anext(stream)
+            # A cycle, which only a collection finds.
+            held = [stream]
+            held.append(held)
+            del stream, held
+            await asyncio.sleep(0.005)
+        while len(captured.spans) < DROPS:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+DROPS = 60
+with instrumented() as captured:
+    gc.disable()
+    collecting = threading.Thread(target=collect)
+    collecting.start()
+    try:
+        asyncio.run(drop())
+    finally:
+        over.set()
+        collecting.join()
+"""
+
+
+def test_dropped_streams_that_another_thread_collects_make_no_noise(plain: Place) -> None:
+    """The generators of a stream are all closed by the loop then, in whatever order the collector found them."""
+    _, err = spawn(COLLECTED_ELSEWHERE, plain.base_url).finish(within=40)
+    assert err == ""

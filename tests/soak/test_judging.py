@@ -104,7 +104,6 @@ def _soaked(**changes: object) -> Soaked:
         "ended": {"healthy: completed": 3},
         "errors": {},
         "complaints": {},
-        "known": 0,
         "late": [1, 2],
         "latest": (0.02, "silent"),
         "lag": 0.0,

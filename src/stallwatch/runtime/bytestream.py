@@ -201,7 +201,9 @@ class AsyncProxy(_Proxy):
             await self._close_after(error)
             raise
         finally:
-            await body.leave()
+            if not run.orphaned:
+                # Otherwise the iterator below is nobody's either, and the event loop is being told of it.
+                await body.leave()
 
     def _took(self, data: bytes | None) -> None:
         """As in the synchronous case; after the end mark the watch has to look earlier than it was to."""

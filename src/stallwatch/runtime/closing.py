@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from contextvars import Context
 from typing import Any
 
 __all__ = ["close_from_elsewhere", "close_soon"]
@@ -12,10 +13,14 @@ _closing: set[asyncio.Task[Any]] = set()
 
 
 def close_from_elsewhere(source: Any, home: weakref.ref[asyncio.AbstractEventLoop]) -> None:
-    """Close ``source`` in its loop, from another thread."""
+    """Close ``source`` in its loop, from another thread or in a finaliser."""
     loop = home()
     if loop is not None and not loop.is_closed():
-        loop.call_soon_threadsafe(close_soon, loop, source)
+        try:
+            loop.call_soon_threadsafe(close_soon, loop, source, context=Context())
+        except RuntimeError:
+            # It has been closed at this very moment.
+            pass
 
 
 def close_soon(loop: asyncio.AbstractEventLoop, source: Any) -> None:

@@ -321,7 +321,13 @@ def _gone(owner: Any) -> None:
     run = owner.run
     run.orphaned = True
     if owner.closes and not run.ended:
-        sweeper.orphan(run, _closer(run))
+        close = _closer(run)
+        if isinstance(run.waiter, Waiter) and close is not None:
+            # Before the loop is told of the generators that go with it: whichever of them it closed first would be
+            # waiting for the connection to close when the next one wants it closed, and asyncio is loud about that.
+            close()
+            close = None
+        sweeper.orphan(run, close)
 
 
 def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
