@@ -201,9 +201,7 @@ class AsyncProxy(_Proxy):
             await self._close_after(error)
             raise
         finally:
-            if not run.orphaned:
-                # Otherwise the iterator below is nobody's either, and the event loop is being told of it.
-                await body.leave()
+            await body.leave()
 
     def _took(self, data: bytes | None) -> None:
         """As in the synchronous case; after the end mark the watch has to look earlier than it was to."""

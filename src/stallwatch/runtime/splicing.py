@@ -326,9 +326,12 @@ class AsyncSplice(Splice):
         await getattr(self.inner, "_stream", self.inner).aclose()
 
     async def leave(self) -> None:
-        """The reader has left: end the iterator under it."""
+        """The reader has left: end the iterator under it.
+
+        Where nobody holds the stream any more, the iterator is nobody's either, and the event loop closes it by itself.
+        """
         close = getattr(self.pieces, "aclose", None)
-        if close is not None:
+        if close is not None and not self._run.orphaned:
             await close()
 
     async def _follows_error(self, error: BaseException) -> bool:
