@@ -173,9 +173,8 @@ def _address(base_url: str) -> tuple[str | None, int | None]:
 def bare_url(base_url: str) -> str:
     """Return an address without credentials, query and fragment, as rules see it."""
     parts = urlsplit(base_url)
-    host = parts.hostname or ""
-    port = "" if ":" not in parts.netloc.rpartition("@")[2] else ":" + parts.netloc.rpartition(":")[2]
-    return f"{parts.scheme}://{host}{port}{parts.path}"
+    # As it is written, a port that is none and the brackets of an IPv6 address included.
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}{parts.path}"
 
 
 def _attributes(body: Mapping[str, Any], api: str | None) -> dict[str, Any]:
