@@ -2,8 +2,9 @@
 
 About ten minutes on two quiet cores. ``--brief`` takes four: without the other instrumentors and the largest crowds,
 with processes that are started once. ``--write`` keeps the figures in ``results/figures.json``; ``python -m
-docs.generate`` makes tables and charts of them. A run that leaves parts out keeps nothing, because figures of different
-hours are not to be compared.
+docs.generate`` makes tables and charts of them. ``--only growth imports`` measures these parts anew and, with
+docs.generate`` makes tables and charts of them. ``--only growth imports`` measures these parts anew and, with
+nothing else.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ GROWTH = {"by chunks": 3, "by open streams": 2, "by attempts": 3, "by models": 3
 CROWD = {"lone async": 1, "lone sync": 1, "200 threads": 2}
 CROWDS = ("1000 expire", "1000 expire", "2000 expire")
 LARGEST = ("5000 expire", "10000 rest")
+PARTS = ("costs", "growth", "crowds", "rest", "imports")
 IMPORTS = 7
 
 
@@ -44,30 +46,44 @@ class Progress:
         print(f"{start_of_line}{minutes:2}:{seconds:02}  {text:85}", end=end, file=sys.stderr, flush=True)
 
 
-def measured(brief: bool, rounds: float, generations: int, progress: Progress) -> dict[str, Any]:
-    """Measure all parts and return what is written down."""
+def measured(
+    parts: Sequence[str], brief: bool, rounds: float, generations: int, progress: Progress
+) -> dict[str, Any]:
+    """Measure these parts and return what is written down of them."""
+    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    if "costs" in parts:
+        told, found = _costs(brief, rounds, generations, progress)
+        figures.update(_summed(told))
+    if "growth" in parts:
+        told, _ = alternate(
+            ("bare", "all", "summary"), dict.fromkeys(GROWTH, 1) if brief else GROWTH, 1, progress
+        )
+        figures.update(_summed(told))
+    if "crowds" in parts:
+        figures.update(_summed(_crowds((CROWD, *_alone(CROWDS if brief else CROWDS + LARGEST)), progress)))
+    elif "rest" in parts:
+        figures.update(_summed(_crowds(_alone(("10000 rest",)), progress)))
+    if "imports" in parts:
+        progress("importing")
+        found["imports"] = {what: _cells(spread) for what, spread in start.measured(IMPORTS).items()}
+    return found | {"figures": figures}
+
+
+def _costs(
+    brief: bool, rounds: float, generations: int, progress: Progress
+) -> tuple[dict[str, Rounds], dict[str, Any]]:
     names = ["bare", "bare again", *OURS]
     if not brief:
         peers.make(progress=progress)
         names += sorted({VARIANTS[peer].against for peer in PEERS} - {"bare"}) + list(PEERS)
-    figures: dict[str, Any] = {}
     costs = {task: max(2, round(times * rounds)) if times else 0 for task, times in COSTS.items()}
-    found, versions = alternate(names, costs, generations, progress)
-    figures.update(_summed(found))
-    found, _ = alternate(
-        ("bare", "all", "summary"), dict.fromkeys(GROWTH, 1) if brief else GROWTH, 1, progress
-    )
-    figures.update(_summed(found))
-    figures.update(_summed(_crowds(CROWDS if brief else CROWDS + LARGEST, progress)))
-    progress("importing")
-    imports = start.measured(IMPORTS)
-    return {
+    told, versions = alternate(names, costs, generations, progress)
+    return told, {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}, {_processor()}",
         "rounds": {task: max(1, times * generations) for task, times in costs.items()},
         "versions": versions,
-        "imports": {what: _cells(spread) for what, spread in imports.items()},
-        "figures": figures,
     }
 
 
@@ -81,13 +97,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--generations", type=int, metavar="N", help="how often all start anew; twice, brief once"
     )
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--write", action="store_true", help=f"keep the figures in {FIGURES.name}")
     options = parser.parse_args(argv)
     if options.write and options.brief:
         parser.error("--write needs all of it")
     generations = options.generations or (1 if options.brief else 2)
-    found = measured(options.brief, options.rounds, generations, Progress())
+    found = measured(options.only or PARTS, options.brief, options.rounds, generations, Progress())
     print(file=sys.stderr)
+    if options.only:
+        found = _merged(json.loads(FIGURES.read_text(encoding="utf-8")), found)
     # Kept first: whatever goes wrong in a table does not cost the ten minutes.
     if options.write:
         FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -96,10 +115,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _crowds(crowds: Sequence[str], progress: Progress) -> dict[str, Rounds]:
+def _merged(kept: Mapping[str, Any], anew: Mapping[str, Any]) -> dict[str, Any]:
+    return {**kept, **anew, "figures": {**kept["figures"], **anew["figures"]}}
+
+
+def _alone(crowds: Sequence[str]) -> list[dict[str, int]]:
     """Let each crowd have processes of its own, because thousands of streams leave their mark on a process."""
+    return [{task: 0} for task in crowds]
+
+
+def _crowds(parts: Sequence[Mapping[str, int]], progress: Progress) -> dict[str, Rounds]:
     found: dict[str, Rounds] = {}
-    for part in (CROWD, *({task: 0} for task in crowds)):
+    for part in parts:
         one, _ = alternate(("bare", "all"), part, 1, progress)
         for task, by_variant in one.items():
             for variant, more in by_variant.items():
