@@ -3,8 +3,8 @@
 About ten minutes on two quiet cores. ``--brief`` takes four: without the other instrumentors and the largest crowds,
 with processes that are started once. ``--write`` keeps the figures in ``results/figures.json``; ``python -m
 docs.generate`` makes tables and charts of them. ``--only growth imports`` measures these parts anew and, with
-docs.generate`` makes tables and charts of them. ``--only growth imports`` measures these parts anew and, with
-nothing else.
+``--write``, puts them in the place of the last run's: each part has the bare SDK in it, interleaved, and is compared
+with nothing else.
 """
 
 from __future__ import annotations
