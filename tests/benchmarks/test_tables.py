@@ -60,8 +60,14 @@ def test_what_a_peer_was_measured_on_is_told_where_it_is_something_else() -> Non
 
 def test_a_missed_target_is_called_missed() -> None:
     target = targets.Target("a thing", 10, "µs", lambda found: float(found["value"]))
-    assert target.row({"value": 10})[-1] == "met"
-    assert target.row({"value": 10.1})[-1] == "**missed**"
+    assert target.row({"value": 10})[3] == "met"
+    assert target.row({"value": 10.1})[3] == "**missed**"
+
+
+def test_a_target_is_told_as_a_share_of_the_sdks_own_time_too() -> None:
+    found = {"value": 12, "figures": {"sync": {"chunk": {"bare": {"is": [120.0]}}}}}
+    target = targets.Target("a thing", 6.4, "µs", lambda found: float(found["value"]), ("sync", "chunk"))
+    assert target.row(found)[3:] == ["**missed**", "10 % of a chunk", "10 %"]
 
 
 def test_without_peers_only_what_compares_with_them_is_left_out() -> None:

@@ -125,3 +125,13 @@ def test_activity_puts_the_end_of_a_span_off(listed: list[Silent]) -> None:
     run.last_activity = now + 4
     assert sweeper._look(now + 5.01) == pytest.approx(3.99, abs=0.01)
     assert not run.ended
+
+
+def test_a_look_by_another_clock_does_not_put_the_next_one_off(listed: list[Silent]) -> None:
+    run = Silent(5)
+    registry.add(run)  # type: ignore[arg-type]
+    now = run.last_activity
+    sweeper._look(now + 1e6)
+    run.ended = False
+    sweeper._look(now + 5.01)
+    assert run.ended

@@ -80,7 +80,8 @@ def test_finish_reasons_are_a_short_list(choices: int, length: int) -> None:
 def test_many_choices_finished_by_the_server_are_a_short_list_too() -> None:
     response = Response()
     for index in range(1000):
-        assert response.note_choice(index, "stop")
+        # As many are remembered as anybody may ask for; what a server makes up beyond is not.
+        assert response.note_choice(index, "stop") is (index < 512)
     assert response.finish_reasons(1) == ["stop"] * 128
 
 

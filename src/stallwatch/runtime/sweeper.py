@@ -30,10 +30,10 @@ def _look(now: float) -> float | None:
         return None
     for watch in timers.watches():
         watch.nudge(now)
-    due = registry.silent_from()
+    due = registry.silent_from(now)
     if due <= now:
         registry.end_silent_spans(now)
-        due = registry.silent_from()
+        due = registry.silent_from(now)
     return due - now
 
 
