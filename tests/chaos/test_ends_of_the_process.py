@@ -25,7 +25,7 @@ _ASYNCIO = re.compile(
     r"an error occurred during closing of asynchronous generator .*?generator is already running\n", re.DOTALL
 )
 """What asyncio says when it ends a loop's generators all at once, in whatever order their places in memory make, and
-some wait for each other. With the bare SDK it says so, too: of one generator or another, or of none, in each process."""
+some wait for each other. So it does with the bare SDK: of one generator or another, or of none, in each process."""
 
 TOO_LATE = "Already shutdown, dropping span.\n"
 """What older releases of the telemetry SDK say of any span that ends after their own hook at exit has run."""
