@@ -29,8 +29,8 @@ MEMORY_SLACK = 1.08
 TIME_SLACK = 2.0
 """Of what a chunk and a call cost beside the bare SDK: a busy machine is seldom further off than that."""
 NOISE = 0.06
-"""Of the bare SDK's own time: by so much the very same code was seen to differ from run to run on a busy machine, and the
-cheapest setting adds no more than that to a chunk. Smaller slowdowns are seen by the steps."""
+"""Of the bare SDK's own time: by so much the very same code was seen to differ from run to run on a busy machine. The
+cheapest setting adds no more than that to a chunk; smaller slowdowns are seen by the steps."""
 TIMED_ROUNDS = 6
 
 Measured = dict[str, dict[str, float]]
