@@ -197,7 +197,9 @@ WAYS = (
 def test_a_program_ends_as_with_the_bare_sdk(plain: Place, how: str) -> None:
     with ThreadPoolExecutor(2) as threads:
         bare, guarded = threads.map(lambda kind: _run(plain.base_url, how, kind), ("bare", "guarded"))
-    assert (guarded.code, guarded.said) == (bare.code, bare.said)
+    # The bare SDK has been seen to crash the interpreter there (Python 3.13.0); what is ours only has to end.
+    assert guarded.code == (0 if bare.code == -signal.SIGSEGV else bare.code)
+    assert guarded.said == bare.said
     assert guarded.complained.replace(TOO_LATE, "") == bare.complained
     assert how == "asks in an earlier atexit" or TOO_LATE not in guarded.complained
     assert guarded.seconds < 2 * bare.seconds + SOON

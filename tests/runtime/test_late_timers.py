@@ -135,3 +135,16 @@ def test_a_look_by_another_clock_does_not_put_the_next_one_off(listed: list[Sile
     run.ended = False
     sweeper._look(now + 5.01)
     assert run.ended
+
+
+def test_runs_that_fall_silent_one_after_the_other_are_not_a_look_each(listed: list[Silent]) -> None:
+    began = time.monotonic()
+    for number in range(200):
+        run = Silent(5)
+        run.last_activity = began + number / 100
+        listed.append(run)
+        registry.add(run)  # type: ignore[arg-type]
+    for hundredth in range(800):
+        sweeper._look(began + hundredth / 100)
+    assert all(run.ended for run in listed)
+    assert max(run.looked_at for run in listed) <= 9

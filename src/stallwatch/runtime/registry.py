@@ -35,6 +35,8 @@ _live: dict[OpenRun, None] = {}
 _state = {"exit_hook": False}
 _backstops: set[float] = set()
 """Of the runs listed since the spans were last looked at."""
+_SELDOM = 1.0
+"""Seconds at least between two looks: where thousands fall silent one after the other, each would be another look."""
 _looked = {"at": -math.inf, "due": math.inf}
 """When the spans were last looked at, and when the first of them was due then."""
 
@@ -64,7 +66,8 @@ def silent_from(now: float) -> float:
     if _looked["at"] > now:
         # By another clock, as tests of a program may have one.
         return now
-    return min(_looked["due"], _looked["at"] + min(list(_backstops), default=math.inf))
+    due = min(_looked["due"], _looked["at"] + min(list(_backstops), default=math.inf))
+    return max(due, _looked["at"] + _SELDOM)
 
 
 def end_silent_spans(now: float) -> None:
