@@ -37,8 +37,8 @@ CONNECT = 60.0
 A_CLIENT = 1000
 """Connections that the SDK's default client has at most."""
 IDLE, RESTING = 2.0, 20.0
-"""Seconds. Rest is long enough that the one look at each stream whose phase has changed counts for what it is."""
-"""Seconds: the deadline of streams that expire, and how long a crowd is watched that does not."""
+"""Seconds: the deadline of streams that expire, and how long a crowd is watched that does not; long enough that the one
+look at each stream whose phase has changed counts for what it is."""
 LONE, LONE_IDLE = 12, 0.25
 """How many single stalls one after the other, and their deadline."""
 
