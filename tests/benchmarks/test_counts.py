@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.counts import counts
@@ -97,3 +98,24 @@ def test_every_pin_of_a_peer_is_exact() -> None:
     for file in pins:
         lines = file.read_text(encoding="utf-8").splitlines()
         assert all(line.startswith("#") or line.count("==") == 1 for line in lines), file.name
+
+
+def test_time_is_taken_again_only_where_it_seems_to_have_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least of all rounds counts, so that a busy moment is not taken for a slowdown and a slowdown stays one."""
+    taken: list[str] = []
+
+    def alternate(names: Any, tasks: dict[str, int], generations: int, progress: Any) -> Any:
+        (task,) = tasks
+        if task != "sync":
+            one = {"counts": {"steps": 1.0}, "memory": {"held": 1.0, "waiting": 1.0}}[task]
+            return {task: {name: [one] for name in names}}, {}
+        taken.append(task)
+        slow = 2.0 if len(taken) == 1 else 1.1
+        return {task: {name: [{"chunk": 1.0 if name == "bare" else slow, "call": 1.0}] for name in names}}, {}
+
+    monkeypatch.setattr(check, "alternate", alternate)
+    found = check.measured(enough=lambda now: now["all"]["ratio chunk"] < 1.2)
+    assert (len(taken), found["all"]["ratio chunk"]) == (2, 1.1)
+    taken.clear()
+    check.measured(enough=lambda now: now["all"]["ratio chunk"] < 1.05)
+    assert len(taken) == check.TIMED_TRIES
