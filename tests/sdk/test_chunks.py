@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -80,9 +81,18 @@ def test_finish_reasons_are_a_short_list(choices: int, length: int) -> None:
 def test_many_choices_finished_by_the_server_are_a_short_list_too() -> None:
     response = Response()
     for index in range(1000):
-        # As many are remembered as anybody may ask for; what a server makes up beyond is not.
-        assert response.note_choice(index, "stop") is (index < 512)
+        assert response.note_choice(index, "stop")
     assert response.finish_reasons(1) == ["stop"] * 128
+
+
+def test_choices_that_a_server_makes_up_take_no_more_than_a_few_kilobytes() -> None:
+    response = Response()
+    for index in (*range(0, 1 << 20, 7), -1, 10**30):
+        response.note_choice(index, "stop")
+    assert not response.note_choice(7, "length")
+    assert sys.getsizeof(response._finished) < 10_000
+    assert len(response._reasons or ()) <= 128
+    assert response.finish_reasons(1) == [("stop" if index % 7 == 0 else "error") for index in range(128)]
 
 
 def test_a_finish_reason_is_short_and_can_be_encoded() -> None:

@@ -36,8 +36,8 @@ __all__ = ["Reader", "Response", "read_whole"]
 _EMPTY: Mapping[str, Any] = {}
 _REASONS_CAP = 128
 """Positions of the list of finish reasons; the largest ``n`` that OpenAI takes. A request may name any number."""
-_CHOICES_CAP = 512
-"""Choices whose end is remembered: a server can make up as many as it has chunks."""
+_CHOICES_CAP = 1 << 16
+"""Choices that are told apart, by their index: a server can make up as many as it has chunks."""
 
 _WITH_LAST_EVENT = ("response.", "image_generation.", "image_edit.", "transcript.text.", "speech.audio.")
 
@@ -50,6 +50,7 @@ class Response:
     """What was learned from a response."""
 
     __slots__ = (
+        "_finished",
         "_reasons",
         "begun",
         "characters",
@@ -72,21 +73,26 @@ class Response:
         self.begun = False
         """Whether a chunk with a choice has been read in full, so that id and model are known if they are told."""
         self._reasons: dict[int, str] | None = None
+        # A bit for each: of thousands, a few kilobytes.
+        self._finished = 0
 
     def note_choice(self, index: int, reason: str | None) -> bool:
         """Remember a choice; True when it has just been finished."""
         if self._reasons is None:
             self._reasons = {}
-        if reason is None or index in self._reasons or len(self._reasons) >= _CHOICES_CAP:
+        choice = 1 << index % _CHOICES_CAP
+        if reason is None or self._finished & choice:
             return False
-        self._reasons[index] = reason if index < _REASONS_CAP else "error"
+        self._finished |= choice
+        if 0 <= index < _REASONS_CAP:
+            self._reasons[index] = reason
         return True
 
     def finish_reasons(self, choices: int) -> list[str] | None:
         """Return one reason per choice, of the first 128; ``error`` stands where none came."""
         if self._reasons is None:
             return None
-        positions = min(max(choices, len(self._reasons)), _REASONS_CAP)
+        positions = min(max(choices, self._finished.bit_count()), _REASONS_CAP)
         return [self._reasons.get(index, "error") for index in range(positions)]
 
     def note_identity(self, fields: Mapping[str, Any]) -> None:
