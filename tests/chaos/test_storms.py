@@ -29,7 +29,7 @@ if storm == "clock":
             number += 1
             steps[0] = (0, 3600, -3600, 86400, -86400)[number % 5]
 
-from opentelemetry.sdk.trace import Span
+from support import backwards
 from support.drivers import ASYNC, SYNC
 from support.traffic import STORIES, async_traffic, sync_traffic
 
@@ -49,20 +49,12 @@ if storm == "garbage":
         while not over.wait(0.1):
             gc.collect()
 
-backwards = []
-end = Span.end
-def ending(span, end_time=None):
-    end(span, end_time)
-    if span.end_time < span.start_time:
-        backwards.append(span.name)
-Span.end = ending
-
 blowing = threading.Thread(target=blow, name="asyncio_storm", daemon=True)
 blowing.start()
 names = [name for name, story in STORIES.items() if story.ends != "own"]
 told = sync_traffic(base_url, names=names) if kind == "sync" else asyncio.run(async_traffic(base_url, names))
 over.set()
-told["backwards"] = backwards
+told["backwards"] = backwards.NAMES
 print(json.dumps(told))
 """
 

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from fuzz.surfaces import Reading, Surface
 from fuzz.wires import Wire
 from stallwatch.telemetry.recorder import Recorders
+from support.records import Records
 from support.stage import Stage
 from support.telemetry import Captured, instrumented
 from surfaces.observed import told_of_error
@@ -155,23 +156,13 @@ class Observed:
         raise AssertionError("a synchronous call has suspended")
 
 
-class _Records(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.told: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith(("stallwatch", "opentelemetry")):
-            self.told.append(f"{record.name}: {record.getMessage()}")
-
-
 def both_ways(
     played: Observed, surface: Surface, reading: Reading, answer: Answer, *, is_async: bool
 ) -> tuple[Seen, Seen]:
     """Return what the caller sees of a call, bare and guarded; fails if something of ours shows."""
     bare = played.call(surface, reading, answer, is_async=is_async)
     swallowed: list[BaseException] = []
-    records = _Records()
+    records = Records()
     swallow = Recorders._swallow
     logging.getLogger().addHandler(records)
     # Recorders log the first error only; here each counts.

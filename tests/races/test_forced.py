@@ -131,6 +131,14 @@ def judge(captured: Captured, errors: list[BaseException | None], names: tuple[s
     return outcome
 
 
+def _dropped(response: list[Any], held: list[Any], errors: list[BaseException | None]) -> None:
+    response.clear()
+    held.clear()
+    # A stream and its generator hold each other.
+    gc.collect()
+    errors.append(None)
+
+
 def in_threads(
     client: openai.OpenAI, server: Server, captured: Captured, names: tuple[str, ...], chance: random.Random
 ) -> str:
@@ -159,11 +167,7 @@ def in_threads(
             errors.append(None)
 
     def drop() -> None:
-        response.clear()
-        held.clear()
-        # A stream and its generator hold each other.
-        gc.collect()
-        errors.append(None)
+        _dropped(response, held, errors)
 
     acts: dict[str, Callable[[], object]] = {
         "cancel": run.cancel,
@@ -229,11 +233,7 @@ async def in_tasks(
             errors.append(None)
 
     def drop() -> None:
-        response.clear()
-        held.clear()
-        # A stream and its generator hold each other.
-        gc.collect()
-        errors.append(None)
+        _dropped(response, held, errors)
 
     reader = None if "drop" in names else loop.create_task(read())
     closing: list[asyncio.Task[Any]] = []

@@ -26,6 +26,7 @@ from stallwatch.runtime.inflight import InFlight
 from stallwatch.telemetry import spans
 from stallwatch.telemetry.recorder import Recorders
 from stallwatch.testing import FakeClock
+from support.records import Records
 from support.telemetry import Captured, instrumented
 
 __all__ = ["BACKSTOP", "ENDS", "IDLE", "Play", "Stage", "Told", "World", "stage", "watched_world"]
@@ -62,17 +63,6 @@ def watched_files() -> frozenset[str]:
 def _transport() -> Any:
     """Made once, for its TLS is costly; each world gives it a pool of its own."""
     return http.HTTPTransport()
-
-
-class _Records(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.told: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        # asyncio complains of generators that are dropped in the middle, bare as well.
-        if record.name.startswith(("stallwatch", "opentelemetry")):
-            self.told.append(f"{record.name}: {record.getMessage()}")
 
 
 @dataclass
@@ -219,7 +209,7 @@ class Stage:
 
     captured: Captured
     clock: FakeClock
-    records: _Records
+    records: Records
     world: Any = None
     """The one that plays: what is left for the helpers goes to its ``jobs``, and who is woken to its ``insist``."""
 
@@ -248,7 +238,7 @@ class Stage:
 @contextmanager
 def stage() -> Iterator[Stage]:
     """Instrument, stop the clock, and take the helper threads' place."""
-    records = _Records()
+    records = Records()
     real_end = Recorders.end
     with ExitStack() as stack:
         policy = stallwatch.Policy.of(idle=IDLE, total=None)

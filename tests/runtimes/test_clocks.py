@@ -47,14 +47,7 @@ names = [n for n, s in STORIES.items() if s.ends not in ("own", "drop") and n !=
 over = threading.Event()
 if motion == "jumps":
     threading.Thread(target=jump, args=(clock,), name="asyncio_jumps", daemon=True).start()
-backwards = []
-from opentelemetry.sdk.trace import Span
-end = Span.end
-def ending(span, end_time=None):
-    end(span, end_time)
-    if span.end_time < span.start_time:
-        backwards.append(span.name)
-Span.end = ending
+from support import backwards
 if kind == "sync":
     told = sync_traffic(base_url)
 elif kind == "asyncio":
@@ -63,7 +56,7 @@ else:
     import uvloop
     told = uvloop.run(async_traffic(base_url, names))
 over.set()
-told["backwards"] = backwards
+told["backwards"] = backwards.NAMES
 print(json.dumps(told))
 """
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
-import openai
 import pytest
 from benchmarks.feed import http_library
 
@@ -27,6 +26,7 @@ from support.bounds import LIMITS
 from support.drivers import Driver
 from support.stage import Stage, play
 from support.telemetry import instrumented
+from support.wires import wired
 
 _http = http_library()
 PIECE = 1 << 16
@@ -210,19 +210,7 @@ class Wire:
         return _http.Response(self.status, headers=self.headers, stream=_Body(self.pieces), request=request)
 
     def client(self, stage: Stage) -> Any:
-        wire = self
-
-        class Transport(_http.BaseTransport):
-            def handle_request(self, request: Any) -> Any:
-                return wire.respond(request)
-
-        class AsyncTransport(_http.AsyncBaseTransport):
-            async def handle_async_request(self, request: Any) -> Any:
-                return wire.respond(request)
-
-        kind: Any = openai.DefaultAsyncHttpxClient if stage.is_async else openai.DefaultHttpxClient
-        transport = AsyncTransport() if stage.is_async else Transport()
-        return stage.client("http://model.test/v1", http_client=kind(transport=transport), max_retries=0)
+        return wired(stage, self.respond, max_retries=0)
 
 
 def ours() -> list[Any]:

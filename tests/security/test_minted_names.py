@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import openai
 import pytest
 from benchmarks.feed import http_library
 
@@ -21,6 +20,7 @@ from stallwatch.sdk.codes import _KNOWN, _UNKNOWN_CAP
 from support.drivers import Driver
 from support.stage import Stage, play
 from support.telemetry import Captured, instrumented
+from support.wires import wired
 
 MANY = 1000
 """Names of each kind: far more than any cap, so that ten times as many make no difference."""
@@ -45,23 +45,7 @@ class Wire:
 
     def client(self, stage: Stage, **options: Any) -> Any:
         """A client on this wire."""
-        wire = self
-
-        class Transport(_http.BaseTransport):
-            def handle_request(self, request: Any) -> Any:
-                return wire.respond(request)
-
-        class AsyncTransport(_http.AsyncBaseTransport):
-            async def handle_async_request(self, request: Any) -> Any:
-                # What a call has left to the loop is done in a turn of it.
-                await asyncio.sleep(0)
-                return wire.respond(request)
-
-        kind: Any = openai.DefaultAsyncHttpxClient if stage.is_async else openai.DefaultHttpxClient
-        transport = AsyncTransport() if stage.is_async else Transport()
-        return stage.client(
-            options.pop("base_url", "http://model.test/v1"), http_client=kind(transport=transport), **options
-        )
+        return wired(stage, self.respond, **options)
 
 
 STREAM = {"content-type": "text/event-stream"}
