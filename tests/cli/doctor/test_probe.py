@@ -157,8 +157,8 @@ def test_the_phases_of_a_call_to_an_endpoint_are_timed(gateway: FaultGateway) ->
     assert found.keys() == {"connect", "first-byte", "first-chunk", "first-token", "longest-gap", "call"}
     assert {finding.level for finding in found.values()} == {Level.OK}
     seconds = {key: finding.data["seconds"] for key, finding in found.items()}
-    assert 0 < seconds["connect"] < seconds["first-byte"] < seconds["first-chunk"] <= seconds["call"]
-    assert seconds["first-token"] <= seconds["call"]
+    assert 0 < seconds["connect"] < seconds["first-byte"] < seconds["first-chunk"]
+    assert seconds["first-chunk"] <= seconds["first-token"] <= seconds["call"]
     assert 0.09 < seconds["longest-gap"] < seconds["call"]
     assert found["call"].data["interrupt"] == "proven"
     (request,) = gateway.ledger().requests
@@ -177,9 +177,7 @@ def test_making_the_client_is_no_part_of_the_phases(
     monkeypatch.setattr(openai, "DefaultHttpxClient", slowly)
     gateway.script("theirs", "late-headers:seconds=0.2,tokens=3,gap=0")
     seconds = {key: finding.data.get("seconds") for key, finding in _endpoint(gateway, "theirs").items()}
-    # The first token's time comes from the run's own clock, which starts a moment after the call.
-    assert seconds["first-token"] > seconds["first-chunk"] - 0.05
-    assert seconds["first-token"] > seconds["first-byte"] - 0.05
+    assert seconds["first-byte"] < seconds["first-chunk"] <= seconds["first-token"]
     assert seconds["connect"] < 0.4
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from stallwatch.cli.doctor.limits import Asked
 from stallwatch.cli.doctor.measured import Measured, noting, quiet
 from stallwatch.cli.doctor.report import Finding, Section, note, ok, problem, warning
 from stallwatch.cli.doctor.secrets import origin
+from stallwatch.clock import monotonic
 from stallwatch.errors import StreamTimeoutError
 from stallwatch.policy_blocks import policy
 
@@ -49,16 +49,21 @@ class _Clock:
     """When the phases of the call were over, in seconds from its start."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began = monotonic()
         self.at: dict[str, float] = {}
 
     def begin(self) -> None:
         """Count from now on: to make a client takes tens of milliseconds, which are nobody's connecting."""
-        self._began = time.monotonic()
+        self._began = monotonic()
 
     def mark(self, phase: str) -> None:
         """Mark a phase as over, the first time."""
-        self.at.setdefault(phase, time.monotonic() - self._began)
+        self.at.setdefault(phase, monotonic() - self._began)
+
+    def mark_at(self, phase: str, instant: float | None) -> None:
+        """Mark a phase by who saw its end more exactly, on the same clock."""
+        if instant is not None:
+            self.at[phase] = instant - self._began
 
     def follow(self, request: Any) -> None:
         """Follow a request's connection; whoever follows it already goes on doing so."""
@@ -66,7 +71,7 @@ class _Clock:
 
         def trace(name: str, info: dict[str, Any]) -> None:
             if name.endswith(("connect_tcp.complete", "start_tls.complete")):
-                self.at["connect"] = time.monotonic() - self._began
+                self.at["connect"] = monotonic() - self._began
                 # What has answered so far was a proxy.
                 self.at.pop("headers", None)
             elif name.endswith("receive_response_headers.complete"):
@@ -98,17 +103,19 @@ def _call(url: str, model: str, key: str) -> list[Finding]:
             error = raised
         clock.mark("end")
     measured = notes.by_model.get(model)
+    if measured is not None:
+        clock.mark_at("chunk", measured.first_chunk_at)
+        clock.mark_at("token", measured.first_token_at)
     return [*_phases(clock, measured), _end(clock, chunks, error, measured)]
 
 
 def _phases(clock: _Clock, measured: Measured | None) -> list[Finding]:
-    first = None if measured is None else measured.first_token
     gap = None if measured is None else measured.longest_gap
     rows = (
         ("connect", "connected", clock.at.get("connect"), "TCP and TLS"),
         ("first-byte", "headers", clock.at.get("headers"), "the first bytes of the answer"),
         ("first-chunk", "first chunk", clock.at.get("chunk"), "of any kind"),
-        ("first-token", "first token", first, "the first progress"),
+        ("first-token", "first token", clock.at.get("token"), "the first progress"),
         ("longest-gap", "longest gap", gap, "between two chunks"),
     )
     return [

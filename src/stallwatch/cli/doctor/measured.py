@@ -25,11 +25,12 @@ quiet = suppress_instrumentation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One call; seconds from its start, as they stand on a span."""
+    """One call: when its phases were over by the monotonic clock, and how it went, as it stands on a span."""
 
     outcome: str
     interrupt: str
-    first_token: float | None
+    first_chunk_at: float | None
+    first_token_at: float | None
     longest_gap: float | None
     chunks: int
 
@@ -64,11 +65,11 @@ class Notes:
     def end(self, run: RunView, now: float) -> None:
         """Remember how the run ended."""
         tracker = run.tracker
-        first = tracker.first_token_at
         self.by_model[run.call.model] = Measured(
             outcome=str(tracker.outcome),
             interrupt=run.interrupt,
-            first_token=None if first is None else first - tracker.started,
+            first_chunk_at=tracker.first_chunk_at,
+            first_token_at=tracker.first_token_at,
             longest_gap=tracker.longest_gap,
             chunks=tracker.chunks,
         )
