@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
+import openai
 import pytest
 
 from docs import telemetry_tables
@@ -12,7 +14,7 @@ from stallwatch.core import judging
 from stallwatch.core.deadlines import EXTENDED_CAP, WHOLE_ANSWER_WAIT
 from stallwatch.core.reasoning import asks_for_hidden_reasoning
 from stallwatch.core.words import Mode, Outcome, Phase, Wire
-from stallwatch.errors import StreamTimeoutError
+from stallwatch.errors import StreamInactivityTimeoutError, StreamTimeoutError
 from stallwatch.policy import Policy, Rule
 from stallwatch.resolution import BUILT_IN, Layers, resolve
 from stallwatch.testing.calls import LEDGER_PATH, RESET_PATH
@@ -125,3 +127,46 @@ def test_modules_named_in_the_text_exist() -> None:
     named = {name for name in cells(page("design.md")) if name.endswith(".py")}
     assert named
     assert all((ROOT / "src" / "stallwatch" / name).is_file() for name in named)
+
+
+DEADLINES = ("connect", "first_token", "thinking", "idle", "total")
+
+
+@pytest.mark.parametrize("name", DEADLINES)
+@pytest.mark.parametrize("off", [0, None, "off", -1])
+def test_each_deadline_is_switched_off_by_itself(name: str, off: float | str | None) -> None:
+    def limits(policy: Policy) -> dict[str, float | None]:
+        found = resolve(Layers(code=policy), model="gpt-4o", base_url=None).limits
+        return {deadline: getattr(found, deadline) for deadline in DEADLINES}
+
+    built_in = limits(Policy())
+    assert None not in built_in.values()
+    assert limits(Policy.of(**{name: off})) == {**built_in, name: None}
+
+
+def test_a_stall_has_the_code_that_the_readme_names() -> None:
+    stall = StreamInactivityTimeoutError(phase=Phase.IDLE, limit=1, waited=1)
+    assert (stall.errno, stall.code) == (errno.ETIMEDOUT, "ETIMEDOUT")
+    assert "`errno.ETIMEDOUT`" in prose(ROOT / "README.md")
+
+
+def test_the_readmes_first_table_tells_the_defaults_of_both() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("```\n")[2].partition("```")[0]
+    rows = {line[:23].strip(): (line[23:66], line[66:]) for line in table.splitlines()}
+    limits = resolve(Layers(), model="gpt-4o", base_url=None).limits
+    patient = resolve(Layers(), model="o3", base_url=None).limits
+    read = f"{openai.DEFAULT_TIMEOUT.read:g} s"
+    for row in ("200, then silence", "stall in mid-answer", "not streamed,"):
+        assert read in rows[row][0]
+    assert (openai.DEFAULT_MAX_RETRIES, BUILT_IN.retry.max_retries) == (2, 2)
+    assert "three times" in rows["not streamed,"][0]
+    assert (
+        f"asks again after {limits.first_token:g} s ({patient.first_token:g} s for models that"
+        in (rows["200, then silence"][1])
+    )
+    assert "twice at most; then fails" in table
+    for row in ("stall in mid-answer", "keepalives there"):
+        assert rows[row][1] == f"fails after {limits.idle:g} s, phase idle"
+    assert limits.first_token is not None
+    extended = limits.first_token * BUILT_IN.keepalive_factor
+    assert rows["empty chunks"][1] == f"fails after {extended:g} s, phase first_token"
