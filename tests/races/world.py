@@ -45,7 +45,15 @@ _PARTS = (
     "waking",
     "sweeper",
 )
-_OTHERS = ("core.phases", "telemetry.spans", "runtime.splicing", "runtime.retrying", "sdk.calls", "run")
+_OTHERS = (
+    "core.phases",
+    "telemetry.spans",
+    "runtime.splicing",
+    "runtime.replaceable",
+    "runtime.retrying",
+    "sdk.calls",
+    "run",
+)
 
 
 def files(*names: str) -> frozenset[str]:

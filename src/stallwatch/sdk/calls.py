@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import openai._streaming as streaming
@@ -40,6 +39,7 @@ from stallwatch.sdk.attempts import (
 )
 from stallwatch.sdk.chunks import Reader, read_whole
 from stallwatch.sdk.current import executing, place
+from stallwatch.sdk.owners import watch_owner
 from stallwatch.sdk.requests import body_of, call_of, choices_of, effort_of, endpoint_of
 from stallwatch.sdk.resending import Resend, encoding_of
 from stallwatch.sdk.wiring import Wiring
@@ -216,7 +216,7 @@ def attach_bytes(response: Any, client: Any, options: Any, attached: Callable[[]
         return
     response.stream = proxy
     _watch_body(run, response, inner)
-    _watch_owner(run, response, close=True)
+    watch_owner(run, response, close=True)
 
 
 def attach_again(response: Any, client: Any) -> None:
@@ -278,7 +278,7 @@ def attach_events(stream: Any, *, is_async: bool) -> bool:
     else:
         guard = stream._iterator = kind(stream._iterator, run, reader)
     run.events = weakref.ref(guard)
-    _watch_owner(run, stream, close=False)
+    watch_owner(run, stream, close=False)
     return goes_on_below
 
 
@@ -297,48 +297,3 @@ def _goes_on_below(stream: Any) -> bool:
 def guard_below(stream: Any) -> Any:
     """Return the guard that was made for the SDK's events of ``stream``, once; None when there is none."""
     return vars(stream).pop(_BELOW, None)
-
-
-class _Owner(weakref.ref[Any]):
-    """A weak hold on what the user has of a run; not a closure over the run, which would be three times as large."""
-
-    __slots__ = ("closes", "run")
-
-    run: InFlight
-    closes: bool
-
-    def __new__(cls, owner: Any, run: InFlight, *, closes: bool) -> Self:
-        self = super().__new__(cls, owner, _gone)
-        self.run, self.closes = run, closes
-        return self
-
-    def __init__(self, owner: Any, run: InFlight, *, closes: bool) -> None:
-        """All is done; the reference's own would refuse what it does not know."""
-
-
-def _gone(owner: Any) -> None:
-    """Nobody holds it any more. This may run inside a collection: it only enqueues."""
-    run = owner.run
-    run.orphaned = True
-    if owner.closes and not run.ended:
-        close = _closer(run)
-        if isinstance(run.waiter, Waiter) and close is not None:
-            # Before the loop is told of the generators that go with it: whichever of them it closed first would be
-            # waiting for the connection to close when the next one wants it closed, and asyncio is loud about that.
-            close()
-            close = None
-        sweeper.orphan(run, close)
-
-
-def _watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
-    """Notice when nobody holds ``owner`` any more."""
-    # The run keeps the reference: a weak reference that is itself garbage never calls back.
-    run.owners = (*run.owners, _Owner(owner, run, closes=close))
-
-
-def _closer(run: InFlight) -> Callable[[], object] | None:
-    source, waiter = run.source, run.waiter
-    if isinstance(waiter, Waiter):
-        return partial(waiter.close_from_elsewhere, source) if waiter.has_watch else None
-    close = getattr(source, "close", None)
-    return close if callable(close) else None
