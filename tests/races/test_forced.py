@@ -1,7 +1,7 @@
 """Ends of a stream that come together by force: real sockets and clocks, many times, with the interpreter made to
 change over between threads as often as it can.
 
-A second's worth of each by default; ``RACES_SECONDS`` says otherwise.
+Four seconds of each by default; ``RACES_SECONDS`` says otherwise.
 """
 
 from __future__ import annotations
