@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
+import random
 import re
 from enum import StrEnum
 
@@ -80,6 +83,35 @@ def test_of_a_hundred_calls_at_once_thirty_are_tried_again() -> None:
     assert "of a hundred calls at once whose answers break after the headers, thirty are tried again" in page(
         "retries.md"
     )
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_two_hundred_retries_come_as_the_page_says(paced: bool) -> None:
+    """A hundred calls at once, refused each time: by back-off alone, which is the SDK's own, and in a queue."""
+    route, dice, came = pacing.Pacing(), random.Random(1), []
+    failing = [(0.0, 0)] * 100
+    while failing:
+        now, retries = heapq.heappop(failing)
+        if retries:
+            came.append(now)
+        if retries < 2:
+            delay = budget.back_off(retries, dice.random())
+            if paced:
+                route.on_failure(now)
+                delay = route.reserve(now, delay).delay
+            heapq.heappush(failing, (now + delay, retries + 1))
+    crowd = max(bisect.bisect(came, at + 0.1) - number for number, at in enumerate(came))
+    assert len(came) == 200
+    text = page("retries.md")
+    if paced:
+        assert came[-1] == pytest.approx(20, abs=1)
+        # The first of them had no queue yet.
+        assert crowd <= 1 + pacing.BURST
+        assert "With stallwatch the same two hundred are spread over 20 s, ten a second" in text
+    else:
+        assert came[-1] <= 1.5
+        assert 70 < crowd <= 100
+        assert "the two hundred retries arrive within 1.5 s, up to 88 of them in a tenth of a second" in text
 
 
 def test_the_numbers_of_the_hedges_are_those_of_the_code() -> None:

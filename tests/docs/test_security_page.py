@@ -14,6 +14,8 @@ from stallwatch.core import budget, opening
 from stallwatch.runtime import run_state
 from stallwatch.sdk import chunks, codes
 from stallwatch.telemetry.values import TEXT_CAP
+from stallwatch.testing import FaultGateway
+from support.children import spawn
 from support.markdown import ROOT, prose
 
 PAGE = " ".join(prose(ROOT / "SECURITY.md").split())
@@ -72,3 +74,38 @@ def test_its_licence_is_the_one_that_is_told(name: str) -> None:
         == {word for word in words.values() if word in said}
         != set()
     )
+
+
+WITHOUT_COMPILED_CODE = """
+import asyncio, json, sys
+import openai, stallwatch
+
+stallwatch.OpenAIInstrumentor().instrument(first_token=0.2, max_retries=0)
+ASKED = {"model": "silent", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+OPTIONS = {"base_url": sys.argv[1], "api_key": "test"}
+ended = []
+
+def sync():
+    with openai.OpenAI(**OPTIONS) as client:
+        list(client.chat.completions.create(**ASKED))
+
+async def asynchronous():
+    async with openai.AsyncOpenAI(**OPTIONS) as client:
+        [chunk async for chunk in await client.chat.completions.create(**ASKED)]
+
+for run in (sync, lambda: asyncio.run(asynchronous())):
+    try:
+        run()
+    except stallwatch.StreamTimeoutError as stall:
+        ended.append(stall.phase)
+print(json.dumps(["wrapt._wrappers" in sys.modules, ended]))
+"""
+
+
+def test_calls_are_guarded_without_wrapts_compiled_code() -> None:
+    with FaultGateway() as gateway:
+        child = spawn(WITHOUT_COMPILED_CODE, gateway.base_url, WRAPT_DISABLE_EXTENSIONS="1")
+        (said,), err = child.finish(30)
+    assert said == [False, ["first_token", "first_token"]]
+    assert err == ""
+    assert "the only dependency of ours with compiled code, and it works without" in PAGE
