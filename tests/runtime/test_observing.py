@@ -10,7 +10,7 @@ import pytest
 import stallwatch
 from stallwatch import resolution
 from support.drivers import DRIVERS, Driver
-from support.places import MESSAGES, Place, eventually
+from support.places import MESSAGES, Place, eventually, eventually_async, run_on
 from support.telemetry import Captured, instrumented
 
 drivers = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.kind)
@@ -39,17 +39,41 @@ def test_the_backstop_ends_the_span_of_a_paused_reader_and_aborts_nothing(place:
         stream = _create(client, "slow:tokens=3,gap=0.01")
         chunks = [next(stream), next(stream)]
         eventually(lambda: captured.spans)
-        attributes = captured.attributes()
-        assert attributes["stallwatch.backstop"] is True
-        assert attributes["stallwatch.outcome"] == "abandoned"
-        assert attributes["stallwatch.chunks"] == 2
-        assert captured.total("stallwatch.streams", stallwatch__outcome="abandoned") == 0
+        _assert_ended_by_the_backstop(captured)
         chunks += list(stream)
         assert len(chunks) == 5
-        assert len(captured.spans) == 1
-        assert captured.total("stallwatch.streams", stallwatch__outcome="completed") == 1
-        assert captured.total("stallwatch.streams", stallwatch__outcome="abandoned") == 0
-        assert captured.total("gen_ai.client.operation.duration") == 1
+        _assert_counted_as_completed(captured)
+
+
+@pytest.mark.usefixtures("short_backstop")
+def test_it_is_so_with_a_paused_task(place: Place, loop: str) -> None:
+    async def story() -> None:
+        async with place.async_client() as client:
+            stream = await _create(client, "slow:tokens=3,gap=0.01")
+            chunks = [await anext(stream), await anext(stream)]
+            await eventually_async(lambda: captured.spans)
+            _assert_ended_by_the_backstop(captured)
+            chunks += [chunk async for chunk in stream]
+            assert len(chunks) == 5
+
+    with instrumented() as captured:
+        run_on(loop, story())
+        _assert_counted_as_completed(captured)
+
+
+def _assert_ended_by_the_backstop(captured: Captured) -> None:
+    attributes = captured.attributes()
+    assert attributes["stallwatch.backstop"] is True
+    assert attributes["stallwatch.outcome"] == "abandoned"
+    assert attributes["stallwatch.chunks"] == 2
+    assert captured.total("stallwatch.streams", stallwatch__outcome="abandoned") == 0
+
+
+def _assert_counted_as_completed(captured: Captured) -> None:
+    assert len(captured.spans) == 1
+    assert captured.total("stallwatch.streams", stallwatch__outcome="completed") == 1
+    assert captured.total("stallwatch.streams", stallwatch__outcome="abandoned") == 0
+    assert captured.total("gen_ai.client.operation.duration") == 1
 
 
 @drivers

@@ -67,6 +67,21 @@ def test_what_is_made_of_a_guarded_client_is_guarded(plain: Place, how: str) -> 
         assert not _stalls(derived, GAPS)
 
 
+@pytest.mark.parametrize("how", ["with_options", "copy"])
+def test_what_is_made_of_a_guarded_async_client_is_guarded(plain: Place, how: str, loop: str) -> None:
+    async def story() -> None:
+        async with plain.async_client() as client:
+            stallwatch.guard(client, policy=TIGHT)
+            derived = getattr(client, how)(timeout=20)
+            with pytest.raises(stallwatch.StreamInactivityTimeoutError):
+                async for _ in await _create(derived, STALLS):
+                    pass
+            stallwatch.unguard(client)
+            assert len([chunk async for chunk in await _create(derived, GAPS)]) == 4
+
+    run_on(loop, story())
+
+
 def test_the_clients_policy_beats_that_of_instrument_until_unguarded(plain: Place) -> None:
     with plain.client() as client, instrumented(idle=10) as captured:
         stallwatch.guard(client, policy=TIGHT)
