@@ -248,3 +248,77 @@ def test_dropped_streams_that_another_thread_collects_make_no_noise(plain: Place
     """The generators of a stream are all closed by the loop then, in whatever order the collector found them."""
     _, err = spawn(COLLECTED_ELSEWHERE, plain.base_url).finish(within=40)
     assert err == ""
+
+
+DROPPED_LAST = """
+import asyncio, gc, sys, time, weakref
+from support.telemetry import instrumented
+from support.places import MESSAGES
+import openai
+
+request = {"model": "stall-after:tokens=3,gap=0", "messages": MESSAGES, "stream": True}
+
+async def drop(read_raw):
+    client = openai.AsyncOpenAI(base_url=sys.argv[1], api_key="sk-test", max_retries=0)
+    create = client.chat.completions
+    stream = await (create.with_raw_response.create(**request) if read_raw else create.create(**request))
+    del stream
+    gc.collect()
+
+gc.disable()
+with instrumented() as captured:
+    gone = []
+    for number in range(6):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(drop(number % 2))
+        if number < 4:
+            loop.close()
+        gone.append(weakref.ref(loop))
+        del loop
+        gc.collect()
+    until = time.monotonic() + 5
+    while len(captured.spans) < 6 and time.monotonic() < until:
+        time.sleep(0.01)
+    gc.collect()
+    print([[each() is None for each in gone].count(True), len(captured.spans)])
+"""
+
+
+def test_a_loop_that_ends_with_the_drop_is_freed_and_says_nothing(plain: Place) -> None:
+    """Like the bare SDK's: what is closed late must neither hold the loop for good nor complain of its end."""
+    out, err = spawn(DROPPED_LAST, plain.base_url).finish(within=40)
+    assert (out, err) == ([[6, 6]], "")
+
+
+LOOP_OF_ANOTHER_KIND = """
+import asyncio, gc, json, sys, time
+from support.telemetry import instrumented
+from support.places import MESSAGES
+import openai
+
+class Loop(asyncio.SelectorEventLoop):
+    def call_soon_threadsafe(self, callback, *args):
+        return super().call_soon_threadsafe(callback, *args)
+
+request = {"model": "stall-after:tokens=3,gap=0", "messages": MESSAGES, "stream": True}
+
+async def drop():
+    async with openai.AsyncOpenAI(base_url=sys.argv[1], api_key="sk-test", max_retries=0) as client:
+        stream = await client.chat.completions.create(**request)
+        del stream
+        gc.collect()
+        until = time.monotonic() + 5
+        while not captured.spans and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+
+with instrumented() as captured:
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(drop())
+    print(json.dumps([span.attributes["stallwatch.outcome"] for span in captured.spans]))
+"""
+
+
+def test_a_loop_that_takes_no_context_costs_the_close_only(plain: Place) -> None:
+    """A finaliser has nobody to tell that a loop of somebody's own would not have the call."""
+    out, err = spawn(LOOP_OF_ANOTHER_KIND, plain.base_url).finish(within=40)
+    assert (out, err) == ([["abandoned"]], "")

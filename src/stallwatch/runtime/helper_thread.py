@@ -34,6 +34,7 @@ class HelperThread:
         self._inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._failed = False
 
     def ensure_running(self) -> None:
         """Start the thread if it does not run; cheap when it does."""
@@ -66,7 +67,7 @@ class HelperThread:
                 # Not held through the next sleep: what it closed is to be freed now.
                 job = None
             now = monotonic()
-            due = self._look(now)
+            due = self._due(now)
             sleep = min(max(LINGER / 4 if due is None else due, 0.01), _LONGEST_SLEEP)
             if due is not None or not self._inbox.empty():
                 idle_since = None
@@ -75,11 +76,21 @@ class HelperThread:
             elif now - idle_since >= LINGER and self._retire():
                 return
 
+    def _due(self, now: float) -> float | None:
+        try:
+            return self._look(now)
+        except Exception as error:
+            # Without the thread nothing would be ended or woken any more, in all the process.
+            if not self._failed:
+                self._failed = True
+                log.warning("stallwatch: a look of %s failed: %s", self._name, told_of(error))
+            return _LONGEST_SLEEP
+
     def _retire(self) -> bool:
         with self._lock:
             # Taken down before the last look, so that whoever comes in between sees that it must start a new one.
             here, self._thread = self._thread, None
-            if self._look(monotonic()) is not None or not self._inbox.empty():
+            if self._due(monotonic()) is not None or not self._inbox.empty():
                 self._thread = here
                 return False
             return True

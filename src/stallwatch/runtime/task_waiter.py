@@ -118,8 +118,9 @@ class TaskWaiter(Waiter):
             return
         if task is None:
             # The consumer is busy with something else, and will be told at its next step.
-            if run.source is not None:
-                closing.close_soon(loop, run.source)
+            source = run.source
+            if source is not None:
+                closing.close_soon(loop, source)
         elif not self._cancel_under_way(task):
             self._fired = True
             task.cancel()

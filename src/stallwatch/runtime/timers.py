@@ -148,8 +148,8 @@ class Watch:
     def _look_from_elsewhere(self, loop: Any) -> None:
         try:
             loop.call_soon_threadsafe(self.look, context=Context())
-        except RuntimeError:
-            # It has been closed.
+        except Exception:
+            # It has been closed, or is of a kind that will not have it: then its own timer is all there is.
             pass
 
     def _look(self, who: Watched) -> None:

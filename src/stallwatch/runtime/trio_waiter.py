@@ -175,8 +175,9 @@ class TrioWaiter(Waiter):
             return
         if self._scope is None:
             # The consumer is busy with something else, and will be told at its next step.
-            if run.source is not None:
-                _close_soon(run.source)
+            source = run.source
+            if source is not None:
+                _close_soon(source)
         elif not self._cancel_under_way(self.task):
             self._fired = True
             self._scope.cancel()
@@ -223,4 +224,8 @@ class TrioWaiter(Waiter):
 
 
 def _close_soon(source: Any) -> None:
-    _spawn(source.aclose)
+    _spawn(_close, source)
+
+
+async def _close(source: Any) -> None:
+    await source.aclose()

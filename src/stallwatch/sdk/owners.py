@@ -57,6 +57,9 @@ def watch_owner(run: InFlight, owner: Any, *, close: bool) -> None:
 
 def _closer(run: InFlight) -> Callable[[], object] | None:
     source, waiter = run.source, run.waiter
+    if source is None:
+        # It has ended at this very moment, in another thread.
+        return None
     if isinstance(waiter, Waiter):
         return partial(waiter.close_from_elsewhere, source) if waiter.has_watch else None
     close = getattr(source, "close", None)
